@@ -1,0 +1,1 @@
+"""Attribution: every decode cycle of every rank, split by phase and activity."""

@@ -1,0 +1,136 @@
+"""What attribution yields. Times are nanoseconds in tables, microseconds in summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from profkit.finding import Finding
+from profkit.trace import TraceInfo
+from profkit.words import Activity, HeadlinePart, LabelSource, Phase
+
+PartsUs = Mapping[Phase, Mapping[Activity, float | None]]
+PartsNs = Mapping[Phase, Mapping[Activity, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class WallUs:
+    """Distribution of the cycle wall, in microseconds."""
+
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankResult:
+    """One rank: sums over its counted cycles; ``parts_ns`` adds up to ``wall_ns`` exactly.
+
+    A phase that did not run is 0, one that could not be observed is ``None``.
+    """
+
+    rank: int | None
+    dp: int | None
+    tp: int | None
+    pp: int | None
+    ep: int | None
+    cycles: int
+    dropped: Mapping[str, int]  # {"partial": n, "prefill": n}
+    wall_ns: int
+    parts_ns: PartsNs
+    overlapped_comm_ns: int
+    labelled_by: Mapping[LabelSource, float]
+    boundary: str  # which op starts a cycle, in words
+    time_source: str  # gpu, or cpu for traces without a GPU
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSummary:
+    """The headline: counted cycles of the commonest batch size, all ranks pooled."""
+
+    count: int
+    batch_size: int | None
+    wall_us: WallUs
+    parts_us: PartsUs
+    headline_us: Mapping[HeadlinePart, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """Counted cycles of one batch size, all ranks pooled."""
+
+    batch_size: int | None
+    cycles: int
+    wall_us: WallUs
+    parts_us: PartsUs
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveSummary:
+    """One kind of collective in one phase; ``None`` where it cannot be known (one rank, unmatched, no sizes)."""
+
+    phase: Phase
+    kind: str
+    implementation: str
+    kernel: str
+    fused: bool
+    calls_per_cycle: float
+    mean_us: float
+    transfer_us: float | None
+    wait_us: float | None
+    message_bytes: int | None
+    bus_bandwidth_gb_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Clock of a rank against the first rank, from the ends of matched collectives, in microseconds."""
+
+    rank: int
+    offset: float | None
+    spread: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The result for all ranks of one run.
+
+    Tables (schemas in :mod:`profkit.tables`): ``parts`` PARTS, ``cycles`` CYCLES, ``segments`` SEGMENTS,
+    ``calls`` COLLECTIVE_CALLS, ``ops`` per rank OPS. Order of ``inputs``, ``ranks`` and ``ops`` is the same.
+    """
+
+    inputs: tuple[TraceInfo, ...]
+    ranks: tuple[RankResult, ...]
+    cycle: CycleSummary | None
+    by_batch: tuple[BatchSummary, ...]
+    collectives: tuple[CollectiveSummary, ...]
+    clock_offsets_us: tuple[ClockOffset, ...]
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    parts: pa.Table
+    cycles: pa.Table
+    segments: pa.Table
+    calls: pa.Table
+    ops: tuple[pa.Table, ...]
+
+    def to_arrow(self) -> pa.Table:
+        """One row per (rank, cycle, phase, activity): the Parquet form."""
+        return self.parts
+
+    def to_json(self) -> dict[str, object]:
+        """The document ``profkit.attribution/1``."""
+        return {
+            "schema": "profkit.attribution/1",
+            "inputs": list(self.inputs),
+            "ranks": list(self.ranks),
+            "cycle": self.cycle,
+            "by_batch": list(self.by_batch),
+            "collectives": list(self.collectives),
+            "clock_offsets_us": list(self.clock_offsets_us),
+            "findings": list(self.findings),
+            "warnings": list(self.warnings),
+        }

@@ -1,0 +1,1 @@
+"""Collectives across ranks: matching, clocks, transfer and wait, cost models."""

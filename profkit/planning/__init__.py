@@ -1,0 +1,1 @@
+"""The plan: levers, gates, order of experiments, checks."""

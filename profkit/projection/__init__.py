@@ -1,0 +1,1 @@
+"""What-if: replay measured cycles with a change, on both arms."""

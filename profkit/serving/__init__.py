@@ -1,0 +1,1 @@
+"""What server logs mean: speed by batch size, acceptance, step time, what went wrong."""

@@ -1,0 +1,1 @@
+"""Economics of speculation: acceptance, cycle inflation, break-even."""

@@ -1,0 +1,1 @@
+"""The store: results of runs as a folder of Parquet, without locks."""

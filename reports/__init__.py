@@ -1,0 +1,1 @@
+"""Reports: from results to documents. They compute nothing."""

@@ -1,0 +1,82 @@
+"""The command line's frame: light start, exit codes, one-sentence errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from profkit import __version__
+from profkit.cli import app
+from profkit.errors import CheckFailedError, InputError, UsageError
+
+HEAVY = ("pandas", "pyarrow", "matplotlib", "numpy", "scipy", "msgspec", "jinja2", "torch_tb_profiler")
+
+
+def profkit(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "profkit", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_version() -> None:
+    done = profkit("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"profkit {__version__}\n", "")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom profkit.cli.app import run\nassert run(['--help']) == 0\n"
+        f"print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage: profkit" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_unknown_command_is_wrong_usage() -> None:
+    done = profkit("no-such-command")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("a.log: empty"), 3),
+        (UsageError("choose"), 2),
+        (CheckFailedError("worse"), 1),
+        (KeyboardInterrupt(), 130),
+        (OSError(2, "No such file or directory", "x.log"), 3),
+        (ZeroDivisionError("division by zero"), 3),
+    ],
+)
+def test_errors_are_one_sentence_and_an_exit_code(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> typer.Typer:
+        failing = typer.Typer(pretty_exceptions_enable=False)
+
+        @failing.command()
+        def fail() -> None:
+            raise error
+
+        return failing
+
+    monkeypatch.setattr(app, "build_app", build)
+    assert app.run([]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("profkit: ")
+    assert "Traceback" not in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build() -> typer.Typer:
+        raise InputError("broken")
+
+    monkeypatch.setattr(app, "build_app", build)
+    assert app.run([]) == 3
+    with pytest.raises(InputError):
+        app.run(["--debug"])
