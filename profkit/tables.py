@@ -8,92 +8,83 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema(list(columns))
+
+
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _TEXT_MAP = pa.map_(pa.string(), pa.string())
 
 # --- traces -------------------------------------------------------------------------------------
 
-GPU_OPS = pa.schema(
-    [
-        ("name", _NAME),
-        ("category", _NAME),  # kernel, gpu_memcpy, gpu_memset
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("stream", pa.int64()),
-        ("device", pa.int64()),
-        ("correlation", pa.int64()),
-        ("graph_id", pa.int64()),
-        ("graph_node_id", pa.int64()),
-        ("external_id", pa.int64()),
-    ]
+GPU_OPS = _schema(
+    ("name", _NAME),
+    ("category", _NAME),  # kernel, gpu_memcpy, gpu_memset
+    ("start_ns", pa.int64()),
+    ("duration_ns", pa.int64()),
+    ("stream", pa.int64()),
+    ("device", pa.int64()),
+    ("correlation", pa.int64()),
+    ("graph_id", pa.int64()),
+    ("graph_node_id", pa.int64()),
+    ("external_id", pa.int64()),
 )
-LAUNCHES = pa.schema(
-    [
-        (
-            "name",
-            _NAME,
-        ),  # cudaLaunchKernel, cudaGraphLaunch, hipModuleLaunchKernel, cudaStreamSynchronize ...
-        ("category", _NAME),  # cuda_runtime, cuda_driver, hip_runtime ...
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("pid", pa.int64()),
-        ("tid", pa.int64()),
-        ("correlation", pa.int64()),
-        ("external_id", pa.int64()),
-    ]
+LAUNCHES = _schema(
+    (
+        "name",
+        _NAME,
+    ),  # cudaLaunchKernel, cudaGraphLaunch, hipModuleLaunchKernel, cudaStreamSynchronize ...
+    ("category", _NAME),  # cuda_runtime, cuda_driver, hip_runtime ...
+    ("start_ns", pa.int64()),
+    ("duration_ns", pa.int64()),
+    ("pid", pa.int64()),
+    ("tid", pa.int64()),
+    ("correlation", pa.int64()),
+    ("external_id", pa.int64()),
 )
-ANNOTATIONS = pa.schema(
-    [
-        ("name", _NAME),
-        ("side", _NAME),  # host or gpu
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("pid", pa.int64()),
-        ("tid", pa.int64()),  # host side; null on the gpu side
-        ("stream", pa.int64()),  # gpu side; null on the host side
-        ("external_id", pa.int64()),
-    ]
+ANNOTATIONS = _schema(
+    ("name", _NAME),
+    ("side", _NAME),  # host or gpu
+    ("start_ns", pa.int64()),
+    ("duration_ns", pa.int64()),
+    ("pid", pa.int64()),
+    ("tid", pa.int64()),  # host side; null on the gpu side
+    ("stream", pa.int64()),  # gpu side; null on the host side
+    ("external_id", pa.int64()),
 )
-FRAMES = pa.schema(
-    [
-        ("name", _NAME),
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("pid", pa.int64()),
-        ("tid", pa.int64()),
-        ("python_id", pa.int64()),
-        ("parent_id", pa.int64()),
-    ]
+FRAMES = _schema(
+    ("name", _NAME),
+    ("start_ns", pa.int64()),
+    ("duration_ns", pa.int64()),
+    ("pid", pa.int64()),
+    ("tid", pa.int64()),
+    ("python_id", pa.int64()),
+    ("parent_id", pa.int64()),
 )
-CPU_OPS = pa.schema(
-    [
-        ("name", _NAME),
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("pid", pa.int64()),
-        ("tid", pa.int64()),
-        ("external_id", pa.int64()),
-    ]
+CPU_OPS = _schema(
+    ("name", _NAME),
+    ("start_ns", pa.int64()),
+    ("duration_ns", pa.int64()),
+    ("pid", pa.int64()),
+    ("tid", pa.int64()),
+    ("external_id", pa.int64()),
 )
-COLLECTIVES = pa.schema(
-    [
-        ("gpu_op", pa.int64()),  # row of gpu_ops, null where the arguments sit on a host op
-        ("cpu_op", pa.int64()),  # row of cpu_ops, likewise
-        ("name", _NAME),  # as the trace spells it: allreduce, _allgather_base ...
-        ("dtype", _NAME),
-        ("in_elements", pa.int64()),
-        ("out_elements", pa.int64()),
-        ("group_size", pa.int64()),
-        ("group", _NAME),
-    ]
+COLLECTIVES = _schema(
+    ("gpu_op", pa.int64()),  # row of gpu_ops, null where the arguments sit on a host op
+    ("cpu_op", pa.int64()),  # row of cpu_ops, likewise
+    ("name", _NAME),  # as the trace spells it: allreduce, _allgather_base ...
+    ("dtype", _NAME),
+    ("in_elements", pa.int64()),
+    ("out_elements", pa.int64()),
+    ("group_size", pa.int64()),
+    ("group", _NAME),
 )
-PROCESSES = pa.schema(
-    [
-        ("pid", pa.int64()),
-        ("tid", pa.int64()),  # null for facts about the process
-        ("key", pa.string()),  # process_name, process_labels, thread_name ...
-        ("value", pa.string()),
-    ]
+PROCESSES = _schema(
+    ("pid", pa.int64()),
+    ("tid", pa.int64()),  # null for facts about the process
+    ("key", pa.string()),  # process_name, process_labels, thread_name ...
+    ("value", pa.string()),
 )
 TRACE_TABLES = {
     "gpu_ops": GPU_OPS,
@@ -104,10 +95,6 @@ TRACE_TABLES = {
     "collectives": COLLECTIVES,
     "processes": PROCESSES,
 }
-
-
-def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
-    return pa.schema(list(columns))
 
 
 # --- logs ---------------------------------------------------------------------------------------
@@ -198,30 +185,26 @@ SERVER = _schema(
     ("decode_log_interval", pa.int64()),
     ("server_args", pa.string()),  # JSON object of typed values, secrets removed
 )
-BENCH = pa.schema(
-    [
-        ("file", _NAME),
-        ("line", pa.int64()),
-        ("tool", pa.string()),  # bench_serving, bench_one_batch, bench_speculative, send_one
-        ("row", pa.int64()),  # one result has several rows, one per figure
-        ("name", pa.string()),
-        ("value", pa.float64()),  # null where the figure is text or not finite
-        ("unit", pa.string()),
-        ("text", pa.string()),
-    ]
+BENCH = _schema(
+    ("file", _NAME),
+    ("line", pa.int64()),
+    ("tool", pa.string()),  # bench_serving, bench_one_batch, bench_speculative, send_one
+    ("row", pa.int64()),  # one result has several rows, one per figure
+    ("name", pa.string()),
+    ("value", pa.float64()),  # null where the figure is text or not finite
+    ("unit", pa.string()),
+    ("text", pa.string()),
 )
-NCCL = pa.schema(
-    [
-        ("file", _NAME),
-        ("line", pa.int64()),
-        ("kind", pa.string()),  # version, env, init, transport, channel, graph, algorithm, test_row ...
-        ("rank", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("time_us", pa.float64()),
-        ("algorithm_bandwidth_gb_s", pa.float64()),
-        ("bus_bandwidth_gb_s", pa.float64()),
-        ("fields", _TEXT_MAP),
-    ]
+NCCL = _schema(
+    ("file", _NAME),
+    ("line", pa.int64()),
+    ("kind", pa.string()),  # version, env, init, transport, channel, graph, algorithm, test_row ...
+    ("rank", pa.int64()),
+    ("size_bytes", pa.int64()),
+    ("time_us", pa.float64()),
+    ("algorithm_bandwidth_gb_s", pa.float64()),
+    ("bus_bandwidth_gb_s", pa.float64()),
+    ("fields", _TEXT_MAP),
 )
 LOG_TABLES = {
     "decode": DECODE,
@@ -235,70 +218,60 @@ LOG_TABLES = {
 
 # --- attribution --------------------------------------------------------------------------------
 
-PARTS = pa.schema(  # one row per (rank, cycle, phase, activity) with time in it
-    [
-        ("rank", pa.int64()),
-        ("cycle", pa.int64()),
-        ("batch_size", pa.int64()),
-        ("counted", pa.bool_()),
-        ("phase", _NAME),
-        ("activity", _NAME),
-        ("duration_ns", pa.int64()),
-    ]
+PARTS = _schema(  # one row per (rank, cycle, phase, activity) with time in it
+    ("rank", pa.int64()),
+    ("cycle", pa.int64()),
+    ("batch_size", pa.int64()),
+    ("counted", pa.bool_()),
+    ("phase", _NAME),
+    ("activity", _NAME),
+    ("duration_ns", pa.int64()),
 )
-CYCLES = pa.schema(
-    [
-        ("rank", pa.int64()),
-        ("cycle", pa.int64()),  # ordinal on this rank, in time order, from 0
-        ("aligned_cycle", pa.int64()),  # ordinal shared by all ranks after alignment, null if ambiguous
-        ("start_ns", pa.int64()),  # on this rank's clock, from base_ns
-        ("end_ns", pa.int64()),
-        ("batch_size", pa.int64()),
-        ("kind", pa.string()),  # counted, partial, prefill
-        ("confidence", pa.float64()),  # share of the cycle's GPU time that some pass labelled
-        ("overlapped_comm_ns", pa.int64()),
-    ]
+CYCLES = _schema(
+    ("rank", pa.int64()),
+    ("cycle", pa.int64()),  # ordinal on this rank, in time order, from 0
+    ("aligned_cycle", pa.int64()),  # ordinal shared by all ranks after alignment, null if ambiguous
+    ("start_ns", pa.int64()),  # on this rank's clock, from base_ns
+    ("end_ns", pa.int64()),
+    ("batch_size", pa.int64()),
+    ("kind", pa.string()),  # counted, partial, prefill
+    ("confidence", pa.float64()),  # share of the cycle's GPU time that some pass labelled
+    ("overlapped_comm_ns", pa.int64()),
 )
-OPS = pa.schema(  # one row per GPU op: what attribution decided about it
-    [
-        ("gpu_op", pa.int64()),  # row of the trace's gpu_ops
-        ("cycle", pa.int64()),  # null before the first and after the last boundary
-        ("start_ns", pa.int64()),  # effective: not before the op ahead on its stream has ended
-        ("end_ns", pa.int64()),
-        ("stream", pa.int64()),
-        ("phase", _NAME),
-        ("activity", _NAME),
-        ("label_source", _NAME),
-        ("kernel_class", _NAME),  # gemm, attn, norm, comm.allreduce ...
-        ("implementation", _NAME),  # of collectives: nccl, sglang_custom, flashinfer ...; else null
-        ("collective", pa.int64()),  # ordinal within (phase, cycle, kind); null for other ops
-    ]
+OPS = _schema(  # one row per GPU op: what attribution decided about it
+    ("gpu_op", pa.int64()),  # row of the trace's gpu_ops
+    ("cycle", pa.int64()),  # null before the first and after the last boundary
+    ("start_ns", pa.int64()),  # effective: not before the op ahead on its stream has ended
+    ("end_ns", pa.int64()),
+    ("stream", pa.int64()),
+    ("phase", _NAME),
+    ("activity", _NAME),
+    ("label_source", _NAME),
+    ("kernel_class", _NAME),  # gemm, attn, norm, comm.allreduce ...
+    ("implementation", _NAME),  # of collectives: nccl, sglang_custom, flashinfer ...; else null
+    ("collective", pa.int64()),  # ordinal within (phase, cycle, kind); null for other ops
 )
-SEGMENTS = pa.schema(  # the exclusive timeline: half-open, tiling each cycle
-    [
-        ("rank", pa.int64()),
-        ("cycle", pa.int64()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("phase", _NAME),
-        ("activity", _NAME),
-    ]
+SEGMENTS = _schema(  # the exclusive timeline: half-open, tiling each cycle
+    ("rank", pa.int64()),
+    ("cycle", pa.int64()),
+    ("start_ns", pa.int64()),
+    ("end_ns", pa.int64()),
+    ("phase", _NAME),
+    ("activity", _NAME),
 )
-COLLECTIVE_CALLS = pa.schema(  # one row per collective call and rank
-    [
-        ("rank", pa.int64()),
-        ("cycle", pa.int64()),
-        ("aligned_cycle", pa.int64()),
-        ("phase", _NAME),
-        ("kind", _NAME),  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, barrier
-        ("ordinal", pa.int64()),
-        ("gpu_op", pa.int64()),
-        ("start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("transfer_ns", pa.int64()),  # minimum over ranks; null with one rank or unmatched
-        ("wait_ns", pa.int64()),
-        ("message_bytes", pa.int64()),
-    ]
+COLLECTIVE_CALLS = _schema(  # one row per collective call and rank
+    ("rank", pa.int64()),
+    ("cycle", pa.int64()),
+    ("aligned_cycle", pa.int64()),
+    ("phase", _NAME),
+    ("kind", _NAME),  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, barrier
+    ("ordinal", pa.int64()),
+    ("gpu_op", pa.int64()),
+    ("start_ns", pa.int64()),
+    ("duration_ns", pa.int64()),
+    ("transfer_ns", pa.int64()),  # minimum over ranks; null with one rank or unmatched
+    ("wait_ns", pa.int64()),
+    ("message_bytes", pa.int64()),
 )
 
 
