@@ -1,0 +1,55 @@
+"""Which of a run's traces belong together: one profile, its decode stage, each rank once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profkit.trace import Trace
+
+
+def _coordinates(trace: Trace) -> tuple[int | None, ...]:
+    info = trace.info
+    return (info.rank, info.dp, info.pp, info.tp)
+
+
+def _one_profile(traces: Sequence[Trace], warnings: list[str]) -> list[Trace]:
+    """Keep the profile with the most ranks, among equals the latest."""
+    profiles: dict[str, list[Trace]] = {}
+    for trace in traces:
+        profiles.setdefault(trace.info.profile_id or "", []).append(trace)
+    if len(profiles) < 2:
+        return list(traces)
+    best = max(profiles, key=lambda key: (len({_coordinates(t) for t in profiles[key]}), key))
+    others = ", ".join(sorted(key or "unnamed" for key in profiles if key != best))
+    warnings.append(
+        f"the traces come from {len(profiles)} profiles; {best or 'the unnamed one'} has the most ranks and is used, "
+        f"not {others}"
+    )
+    return profiles[best]
+
+
+def select_traces(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str, ...]]:
+    """Choose the traces to attribute together; returns them and what was left out, in sentences.
+
+    Prefill-stage files are left out where decode-stage files exist, captures of graphs always (their kernels did not
+    run), profiles other than the one with the most ranks, and repeated ranks. Order is kept.
+    """
+    warnings: list[str] = []
+    chosen = list(traces)
+    if captures := [t for t in chosen if t.info.kind == "capture"]:
+        warnings.append(f"{len(captures)} graph-capture trace(s) left out: their kernels did not run")
+        chosen = [t for t in chosen if t.info.kind != "capture"]
+    if any(t.info.stage == "decode" for t in chosen) and (prefill := [t for t in chosen if t.info.stage == "prefill"]):
+        warnings.append(f"{len(prefill)} prefill-stage trace(s) left out")
+        chosen = [t for t in chosen if t.info.stage != "prefill"]
+    chosen = _one_profile(chosen, warnings)
+    seen: set[tuple[int | None, ...]] = set()
+    unique: list[Trace] = []
+    for trace in chosen:
+        key = _coordinates(trace)
+        if key in seen and any(part is not None for part in key):
+            warnings.append(f"{trace.info.path}: rank {trace.info.rank} is there twice; this copy is left out")
+            continue
+        seen.add(key)
+        unique.append(trace)
+    return tuple(unique), tuple(warnings)

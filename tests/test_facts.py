@@ -1,0 +1,61 @@
+"""Facts about the system: names, places and which place wins."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+from profkit import facts
+from profkit.run import Fact
+
+
+def test_run_toml_is_flattened_and_keeps_identity_out() -> None:
+    document = tomllib.loads(
+        'name = "a"\ndate = 2026-11-16\n[labels]\nweek = "2026-W47"\n[model]\nlayers = 61\n[link]\np2p = false\n'
+    )
+    found = facts.from_run_toml(document, "run.toml")
+    assert found == {"model.layers": Fact(61, "run.toml"), "link.p2p": Fact(False, "run.toml")}
+
+
+def test_server_args_get_their_own_names() -> None:
+    found = facts.from_server_args(
+        {"tp_size": 8, "speculative_algorithm": "EAGLE3", "dtype": "bfloat16", "json": [1]}, "log:3"
+    )
+    assert found["parallel.tp"] == Fact(8, "log:3")
+    assert found["server_args.tp_size"].value == 8
+    assert found["model.activation_bytes"].value == 2
+    assert "server_args.json" not in found
+
+
+def test_model_config_of_a_multimodal_mixture_of_experts() -> None:
+    config = {
+        "text_config": {
+            "num_hidden_layers": 61,
+            "hidden_size": 7168,
+            "n_routed_experts": 384,
+            "num_experts_per_tok": 8,
+            "first_k_dense_replace": 1,
+            "torch_dtype": "bfloat16",
+        }
+    }
+    found = facts.from_model_config(config, "config.json")
+    values = {key: fact.value for key, fact in found.items()}
+    assert values == {
+        "model.layers": 61,
+        "model.hidden_size": 7168,
+        "model.experts": 384,
+        "model.experts_per_token": 8,
+        "model.moe_layers": 60,
+        "model.activation_bytes": 2,
+        "model.dtype": "bfloat16",
+    }
+
+
+def test_an_earlier_place_wins_and_keeps_its_source() -> None:
+    row = {"file": "server.log", "line": 7, "server_args": json.dumps({"tp_size": 4}), "engine": "sglang", "tp": 4}
+    merged = facts.merge([{"parallel.tp": Fact(8, "run.toml")}, facts.from_server_row(row)])
+    assert merged["parallel.tp"] == Fact(8, "run.toml")
+    assert merged["engine.name"] == Fact("sglang", "server.log:7")
+    assert merged.integer("server_args.tp_size") == 4
+    assert merged.number("parallel.dp") is None
+    assert merged.flag("parallel.tp") is None
