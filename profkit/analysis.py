@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from profkit.attribution.result import Attribution
 from profkit.run import Facts
@@ -22,6 +23,7 @@ class RunAnalysis:
     attribution: Attribution | None
     warnings: tuple[str, ...] = ()
     content_key: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)  # of run.toml: dataset, launch ...
 
     def server(self) -> ServerSummary | None:
         """The server with the most steady decode lines, which is the one the run is about."""
