@@ -15,7 +15,8 @@ STATS = (
 )
 SPEC = (
     "INFO 11-20 12:00:10 [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 2.92, "
-    "Accepted throughput: 16.70 tokens/s, Drafted throughput: 25.90 tokens/s, Accepted: 167 tokens, Drafted: 259 tokens, "
+    "Accepted throughput: 16.70 tokens/s, Drafted throughput: 25.90 tokens/s, Accepted: 167 tokens, "
+    "Drafted: 259 tokens, "
     "Per-position acceptance rate: 0.805, 0.632, 0.483, Avg Draft acceptance rate: 64.5%"
 )
 
