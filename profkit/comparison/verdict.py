@@ -1,0 +1,368 @@
+"""The verdict on two groups of launches: better, worse, no detectable change, or cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from profkit.comparison import statistics
+from profkit.comparison.fingerprint import Difference, differences
+from profkit.comparison.kernels import KernelChange, kernel_changes
+from profkit.comparison.launch import Launch
+from profkit.comparison.metrics import DEFAULT_PRIMARY, Better, Measurement, metric_kind
+from profkit.words import ACTIVITIES, PHASES
+
+Verdict: TypeAlias = Literal["better", "worse", "no_change", "cannot_say"]
+
+# Fewer launches than this on a side cannot separate at p < 0.05 (three against three reach 0.1 at best).
+MIN_LAUNCHES = 4
+# A cell of the cycle budget below this share of the cycle is not tested: it would only cost the others power.
+SMALL_CELL = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Thresholds of a comparison; effects are relative (0.03 is 3 %).
+
+    ``blind_above``: without a significant change, a minimum detectable effect above this is too coarse to call the
+    sides equal, and the verdict is ``cannot_say``.
+    """
+
+    primary: str = DEFAULT_PRIMARY
+    alpha: float = 0.05
+    min_effect: float = 0.03
+    blind_above: float = 0.10
+    expect: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError("the significance level lies between 0 and 1")
+        if self.min_effect < 0 or self.blind_above <= 0:
+            raise ValueError("effects are positive shares, such as 0.03 for 3 %")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a metric: one value per launch. ``within``: median over launches of (p10, p90) inside a launch."""
+
+    values: tuple[float, ...]
+    within: tuple[float, float] | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of launches."""
+        return len(self.values)
+
+    @property
+    def median(self) -> float | None:
+        """Median over launches, ``None`` without any."""
+        return statistics.median(self.values) if self.values else None
+
+    def to_json(self) -> dict[str, object]:
+        """``{"n", "median", "values", "within_launch"}``."""
+        within = {"p10": self.within[0], "p90": self.within[1]} if self.within else None
+        return {"n": self.n, "median": self.median, "values": list(self.values), "within_launch": within}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricComparison:
+    """One metric on both sides. Relative figures are shares; the JSON form has percent."""
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    role: Literal["primary", "secondary"]
+    running_req: int | None
+    base: Side
+    candidate: Side
+    change: float | None
+    interval: statistics.Interval | None
+    p: float | None
+    p_adjusted: float | None
+    minimum_detectable: float | None
+    effect_size: float | None
+    verdict: Verdict
+    why: str
+
+    def to_json(self) -> dict[str, object]:
+        """The entry of ``metrics`` of ``profkit.compare/1``."""
+
+        def percent(value: float | None) -> float | None:
+            return None if value is None else 100.0 * value
+
+        interval = self.interval
+        return {
+            "name": self.name,
+            "title": self.title,
+            "unit": self.unit,
+            "better": self.better,
+            "role": self.role,
+            "running_req": self.running_req,
+            "base": self.base,
+            "candidate": self.candidate,
+            "change_percent": percent(self.change),
+            "interval_percent": [percent(interval.low), percent(interval.high)] if interval else None,
+            "p": self.p,
+            "p_adjusted": self.p_adjusted,
+            "minimum_detectable_percent": percent(self.minimum_detectable),
+            "effect_size": self.effect_size,
+            "verdict": self.verdict,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of :func:`compare`: the document ``profkit.compare/1``.
+
+    ``comparable`` is false when something differs that makes the figures answer another question than the caller's;
+    then every verdict is ``cannot_say`` and the statistics remain as description.
+    """
+
+    base: tuple[str, ...]
+    candidate: tuple[str, ...]
+    comparable: bool
+    differences: tuple[Difference, ...]
+    primary: str
+    metrics: tuple[MetricComparison, ...]
+    kernels: tuple[KernelChange, ...]
+    settings: Settings
+    warnings: tuple[str, ...] = field(default=())
+
+    def metric(self, name: str) -> MetricComparison | None:
+        """One metric by name."""
+        return next((m for m in self.metrics if m.name == name), None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the primary metric."""
+        metric = self.metric(self.primary)
+        return metric.verdict if metric else "cannot_say"
+
+    @property
+    def moved(self) -> tuple[MetricComparison, ...]:
+        """Cells of the cycle budget that moved by over half a percent of the cycle, largest change first."""
+        cells = [m for m in self.metrics if _is_cell(m.name) and m.base.values and m.candidate.values]
+        whole = max(sum(m.base.median or 0.0 for m in cells), sum(m.candidate.median or 0.0 for m in cells))
+        large = [m for m in cells if abs(delta(m)) > SMALL_CELL * whole]
+        return tuple(sorted(large, key=lambda m: (-abs(delta(m)), m.name)))
+
+    def to_json(self) -> dict[str, object]:
+        """The document."""
+        return {
+            "schema": "profkit.compare/1",
+            "base": list(self.base),
+            "candidate": list(self.candidate),
+            "comparable": self.comparable,
+            "differences": list(self.differences),
+            "primary": self.primary,
+            "verdict": self.verdict,
+            "settings": {
+                "alpha": self.settings.alpha,
+                "min_effect_percent": 100.0 * self.settings.min_effect,
+                "blind_above_percent": 100.0 * self.settings.blind_above,
+                "min_launches": MIN_LAUNCHES,
+                "expect": list(self.settings.expect),
+            },
+            "metrics": list(self.metrics),
+            "moved": [{"name": m.name, "delta": delta(m), "unit": m.unit, "verdict": m.verdict} for m in self.moved],
+            "kernels": list(self.kernels),
+            "warnings": list(self.warnings),
+        }
+
+
+def delta(metric: MetricComparison) -> float:
+    """Candidate median minus base median, 0 when a side is empty."""
+    base, candidate = metric.base.median, metric.candidate.median
+    return 0.0 if base is None or candidate is None else candidate - base
+
+
+def _is_cell(name: str) -> bool:
+    phase, _, activity = name.partition(".")
+    return phase in PHASES and activity in ACTIVITIES
+
+
+def _by_load(launch: Launch, name: str) -> dict[int | None, Measurement]:
+    return {m.running_req: m for m in launch.measurements if m.name == name}
+
+
+def _common_load(sides: Sequence[Sequence[dict[int | None, Measurement]]]) -> tuple[bool, int | None]:
+    """The load that all launches that have the metric share and that most observations were taken at."""
+    rows = [found for side in sides for found in side if found]
+    if not rows:
+        return False, None
+    shared = set.intersection(*(set(found) for found in rows))
+    if not shared:
+        return False, None
+
+    def weight(load: int | None) -> tuple[int, int]:
+        return sum(found[load].n or 1 for found in rows), -1 if load is None else -load
+
+    return True, max(shared, key=weight)
+
+
+def _side(found: Sequence[dict[int | None, Measurement]], load: int | None) -> Side:
+    taken = [rows[load] for rows in found if load in rows]
+    lows = [m.p10 for m in taken if m.p10 is not None]
+    highs = [m.p90 for m in taken if m.p90 is not None]
+    within = (statistics.median(lows), statistics.median(highs)) if lows and highs else None
+    return Side(tuple(m.value for m in taken), within)
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A metric before its p is adjusted."""
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    load: int | None
+    base: Side
+    candidate: Side
+    problem: str | None
+    p: float | None
+
+
+def _raw(name: str, base: Sequence[Launch], candidate: Sequence[Launch]) -> _Raw:
+    kind = metric_kind(name)
+    if kind is None:
+        raise ValueError(f"{name} has no known direction")
+    found = ([_by_load(x, name) for x in base], [_by_load(x, name) for x in candidate])
+    shared, load = _common_load(found)
+    units = {m.unit for side in found for rows in side for m in rows.values()}
+    unit = kind.unit or (units.pop() if len(units) == 1 else "")
+    sides = (_side(found[0], load), _side(found[1], load)) if shared else (Side(()), Side(()))
+    problem = _problem(sides, len(base), len(candidate), shared=shared, measured=bool(any(found[0]) or any(found[1])))
+    p = None
+    if problem is None:
+        p = statistics.mann_whitney(sides[0].values, sides[1].values)
+    return _Raw(name, kind.title, unit, kind.better, load, *sides, problem, p)
+
+
+def _problem(sides: tuple[Side, Side], base: int, candidate: int, *, shared: bool, measured: bool) -> str | None:
+    """Why there can be no verdict, or ``None``."""
+    if not measured:
+        return "no launch states it"
+    if not shared:
+        return "the launches share no load (running requests) at which it was measured"
+    for side, name, launches in ((sides[0], "base", base), (sides[1], "candidate", candidate)):
+        if side.n == 0:
+            return f"the {name} does not state it"
+        if side.n < MIN_LAUNCHES:
+            return (
+                f"{name}: {side.n} of {launches} launches state it, {MIN_LAUNCHES} are needed"
+                if (side.n < launches)
+                else f"{name}: {side.n} server launch{'es' if side.n > 1 else ''}, {MIN_LAUNCHES} are needed"
+            )
+    return None
+
+
+def _judge(
+    raw: _Raw, p_adjusted: float | None, detectable: float | None, change: float | None, settings: Settings
+) -> tuple[Verdict, str]:
+    if raw.problem is not None:
+        return "cannot_say", raw.problem
+    assert p_adjusted is not None
+    if change is None:
+        return "cannot_say", "the base median is 0, so there is no relative change"
+    if p_adjusted < settings.alpha and abs(change) >= settings.min_effect:
+        good = (change > 0) == (raw.better == "higher")
+        return ("better" if good else "worse"), f"p {p_adjusted:.2g} and {abs(change):.1%} apart"
+    if p_adjusted < settings.alpha:
+        return "no_change", f"a difference of {abs(change):.1%} is real but below {settings.min_effect:.0%}"
+    if detectable is None:
+        if len(set(raw.base.values) | set(raw.candidate.values)) == 1:
+            return "no_change", "all launches gave the same figure"
+        return "cannot_say", "too few launches for the significance asked for"
+    if detectable > settings.blind_above:
+        return "cannot_say", f"too noisy: only a change above {detectable:.0%} would have been seen"
+    return "no_change", f"a change above {detectable:.1%} would have been seen"
+
+
+def _finish(raw: _Raw, role: Literal["primary", "secondary"], p_adjusted: float | None, alpha: float,
+            settings: Settings, comparable: bool) -> MetricComparison:  # fmt: skip
+    base, candidate = raw.base.median, raw.candidate.median
+    change = candidate / base - 1.0 if base is not None and candidate is not None and base > 0 else None
+    interval = detectable = size = None
+    if change is not None:
+        ratio = statistics.ratio_interval(raw.base.values, raw.candidate.values)
+        interval = statistics.Interval(ratio.low - 1.0, ratio.high - 1.0) if ratio else None
+        size = statistics.rank_biserial(raw.base.values, raw.candidate.values)
+        detectable = statistics.minimum_detectable(
+            raw.base.values, raw.candidate.values, alpha=alpha, min_effect=settings.min_effect
+        )
+    verdict, why = _judge(raw, p_adjusted, detectable, change, settings)
+    if not comparable and verdict != "cannot_say":
+        verdict, why = "cannot_say", f"not comparable (else: {verdict.replace('_', ' ')}, {why})"
+    return MetricComparison(
+        raw.name, raw.title, raw.unit, raw.better, role, raw.load, raw.base, raw.candidate,
+        change, interval, raw.p, p_adjusted, detectable, size, verdict, why,
+    )  # fmt: skip
+
+
+def _names(base: Sequence[Launch], candidate: Sequence[Launch], primary: str) -> list[str]:
+    """Metrics to compare: the primary one first, then in order of first mention; cells of small size are left out."""
+    seen: dict[str, float] = {primary: 0.0}
+    whole = 0.0
+    for launch in (*base, *candidate):
+        for m in launch.measurements:
+            seen[m.name] = max(seen.get(m.name, 0.0), m.value)
+            whole = max(whole, m.value) if m.name == "cycle_wall" else whole
+    return [n for n in seen if n == primary or not _is_cell(n) or seen[n] > SMALL_CELL * whole]
+
+
+def _without_copies(side: Sequence[Launch], name: str) -> tuple[list[Launch], list[str]]:
+    """A launch that was given twice counts once."""
+    kept: dict[str, Launch] = {}
+    for index, launch in enumerate(side):
+        kept.setdefault(launch.content_key or f"#{index}", launch)
+    lost = len(side) - len(kept)
+    return list(kept.values()), [f"{name}: {lost} copies of the same run were counted once"] if lost else []
+
+
+def compare(base: Sequence[Launch], candidate: Sequence[Launch], settings: Settings | None = None) -> Comparison:
+    """Compare two groups of server launches.
+
+    The primary metric is tested on its own at ``settings.alpha``; the p values of all others are adjusted together
+    (Holm), and their minimum detectable effect is given at the level of the strictest step.
+
+    Raises:
+        ValueError: a side is empty, or the primary metric has no known direction.
+    """
+    settings = settings or Settings()
+    if not base or not candidate:
+        raise ValueError("both sides need at least one launch")
+    base, warnings = _without_copies(base, "base")
+    candidate, more = _without_copies(candidate, "candidate")
+    warnings += more
+    if both := {x.content_key for x in base if x.content_key} & {x.content_key for x in candidate}:
+        warnings.append(f"{len(both)} runs stand on both sides")
+    differing = differences([x.fingerprint for x in base], [x.fingerprint for x in candidate], settings.expect)
+    warnings += [
+        f"{pattern} was expected to differ and does not"
+        for pattern in settings.expect
+        if not any(d.state == "expected" and _matches(d.key, pattern) for d in differing)
+    ]
+    comparable = all(d.state != "blocking" for d in differing)
+    raws = [_raw(name, base, candidate) for name in _names(base, candidate, settings.primary)]
+    tested = [raw for raw in raws[1:] if raw.p is not None]
+    adjusted: Mapping[str, float] = dict(
+        zip((r.name for r in tested), statistics.holm([r.p for r in tested if r.p is not None]), strict=True)
+    )
+    metrics = [_finish(raws[0], "primary", raws[0].p, settings.alpha, settings, comparable)]
+    strict = settings.alpha / max(1, len(tested))
+    metrics += [_finish(r, "secondary", adjusted.get(r.name), strict, settings, comparable) for r in raws[1:]]
+    traced = [[x.kernels for x in side if x.kernels] for side in (base, candidate)]
+    return Comparison(
+        tuple(x.name for x in base), tuple(x.name for x in candidate), comparable, tuple(differing),
+        settings.primary, tuple(metrics), kernel_changes(*traced), settings, tuple(warnings),
+    )  # fmt: skip
+
+
+def _matches(key: str, pattern: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(key, pattern)
