@@ -35,7 +35,8 @@ def _cell(value: Any) -> str:
         return csv_cell(";".join(str(v) for v in value))
     if isinstance(value, dict):
         return json.dumps(plain(value), ensure_ascii=False) if value else ""
-    return str(plain(value))
+    cell = plain(value)
+    return "" if cell is None else str(cell)
 
 
 def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: IO[bytes], form: str, *, name: str) -> int:
