@@ -9,7 +9,8 @@ import pytest
 
 from profkit.comparison.launch import Launch
 from profkit.comparison.metrics import Measurement
-from profkit.comparison.verdict import Verdict, compare
+from profkit.comparison.result import Verdict
+from profkit.comparison.verdict import compare
 
 TRIALS = 400
 

@@ -74,11 +74,11 @@ def _from_server(server: ServerSummary) -> Iterator[Measurement]:
     steady = server.decode.lines - server.decode.flagged
     cluster = server.decode.cluster_throughput_tok_s
     total = cluster.mean if cluster.mean is not None else cluster.p50
-    for name, value, spread in (
-        ("cluster_throughput", total, cluster),
-        ("cuda_graph_share", server.decode.cuda_graph_share, None),
-    ):
-        yield from _measurement(name, value, source=source, running_req=None, n=steady, spread=spread)
+    # With one load and one DP rank it would be the throughput again.
+    if len(server.by_batch) != 1 or (server.dp or 1) > 1:
+        yield from _measurement("cluster_throughput", total, source=source, running_req=None, n=steady, spread=cluster)
+    share = server.decode.cuda_graph_share
+    yield from _measurement("cuda_graph_share", share, source=source, running_req=None, n=steady)
 
 
 def _from_cycles(batch: BatchSummary) -> Iterator[Measurement]:
@@ -120,17 +120,39 @@ def _from_collectives(attribution: Attribution) -> Iterator[Measurement]:
         yield from _measurement("wait", total, source="trace, matched collectives", running_req=load, n=n)
 
 
-def _from_bench(rows: tuple[Mapping[str, object], ...]) -> Iterator[Measurement]:
-    """Benchmark figures: the mean where a run holds several results of one name."""
-    found: dict[str, tuple[list[float], str, str]] = {}
+# A sweep over settings inside one launch is no figure of that launch's setting.
+_SWEEPS = frozenset({"bench_speculative"})
+# What states the load of a benchmark result, best first.
+_LOADS = ("max_concurrency", "batch_size", "peak_concurrent_requests")
+
+
+def _bench_results(rows: tuple[Mapping[str, object], ...]) -> Iterator[tuple[str, int | None, Mapping[str, object]]]:
+    """(tool, load, row) for each figure; rows of one result share its file and number."""
+    loads: dict[tuple[object, object], dict[str, float]] = {}
     for row in rows:
-        name, value, unit = row.get("name"), row.get("value"), row.get("unit")
-        if isinstance(name, str) and isinstance(value, int | float) and not isinstance(value, bool):
-            key = f"bench.{name}"
-            if metric_kind(key) is not None:
-                found.setdefault(key, ([], str(unit or ""), str(row.get("file") or "benchmark")))[0].append(value)
-    for key, (values, unit, source) in sorted(found.items()):
-        yield Measurement(key, sum(values) / len(values), unit, None, len(values), None, None, source)
+        value = row.get("value")
+        if row.get("name") in _LOADS and isinstance(value, int | float):
+            loads.setdefault((row.get("file"), row.get("row")), {})[str(row["name"])] = value
+    for row in rows:
+        stated = loads.get((row.get("file"), row.get("row")), {})
+        load = next((round(stated[name]) for name in _LOADS if name in stated), None)
+        yield str(row.get("tool") or "bench_serving"), load, row
+
+
+def _from_bench(rows: tuple[Mapping[str, object], ...]) -> Iterator[Measurement]:
+    """Benchmark figures: the mean where a launch holds several results at one load."""
+    found: dict[tuple[str, int | None], tuple[list[float], str, str]] = {}
+    for tool, load, row in _bench_results(rows):
+        value = row.get("value")
+        if tool in _SWEEPS or not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        short = tool.removeprefix("bench_")
+        name = f"bench.{row.get('name')}" if short == "serving" else f"bench.{short}.{row.get('name')}"
+        if metric_kind(name) is not None:
+            place = (str(row.get("unit") or ""), str(row.get("file") or "benchmark"))
+            found.setdefault((name, load), ([], *place))[0].append(value)
+    for (name, load), (values, unit, source) in found.items():
+        yield Measurement(name, sum(values) / len(values), unit, load, len(values), None, None, source)
 
 
 def _quality(analysis: RunAnalysis, server: ServerSummary | None) -> Quality:

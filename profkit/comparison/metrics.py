@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from profkit.rules import load_rules
 
 Better: TypeAlias = Literal["higher", "lower"]
+Family: TypeAlias = Literal["serving", "trace"]
 
 DEFAULT_PRIMARY = "throughput"
 
@@ -21,6 +22,7 @@ class MetricKind:
     name: str
     unit: str | None
     better: Better
+    family: Family
     title: str
 
 
@@ -28,7 +30,8 @@ class MetricKind:
 class Measurement:
     """One metric of one server launch.
 
-    ``running_req`` is the load it was taken at (running requests per DP rank), ``None`` where it covers all loads.
+    ``running_req`` is the load it was taken at (running requests per DP rank; the client's concurrency for benchmark
+    figures), ``None`` where it covers all loads or the load is unknown.
     ``n`` counts the observations inside the launch (log lines, cycles), ``p10`` and ``p90`` are their spread:
     description only, since observations of one launch are not independent.
     """
@@ -49,6 +52,6 @@ def metric_kind(name: str) -> MetricKind | None:
     for rule in load_rules("metrics")["metric"]:
         if fnmatchcase(name, rule["pattern"]):
             first, _, rest = name.partition(".")
-            title = rule["title"].format(phase=first.replace("_", " "), rest=rest.replace("_", " "))
-            return MetricKind(name, rule.get("unit"), rule["better"], title)
+            title = rule["title"].format(phase=first.replace("_", " "), rest=rest.replace("_", " ").replace(".", ": "))
+            return MetricKind(name, rule.get("unit"), rule["better"], rule["family"], title)
     return None

@@ -2,186 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
 
 from profkit.comparison import statistics
-from profkit.comparison.fingerprint import Difference, differences
-from profkit.comparison.kernels import KernelChange, kernel_changes
+from profkit.comparison.fingerprint import differences
+from profkit.comparison.kernels import kernel_changes
 from profkit.comparison.launch import Launch
-from profkit.comparison.metrics import DEFAULT_PRIMARY, Better, Measurement, metric_kind
-from profkit.words import ACTIVITIES, PHASES
-
-Verdict: TypeAlias = Literal["better", "worse", "no_change", "cannot_say"]
-
-# Fewer launches than this on a side cannot separate at p < 0.05 (three against three reach 0.1 at best).
-MIN_LAUNCHES = 4
-# A cell of the cycle budget below this share of the cycle is not tested: it would only cost the others power.
-SMALL_CELL = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Thresholds of a comparison; effects are relative (0.03 is 3 %).
-
-    ``blind_above``: without a significant change, a minimum detectable effect above this is too coarse to call the
-    sides equal, and the verdict is ``cannot_say``.
-    """
-
-    primary: str = DEFAULT_PRIMARY
-    alpha: float = 0.05
-    min_effect: float = 0.03
-    blind_above: float = 0.10
-    expect: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise ValueError("the significance level lies between 0 and 1")
-        if self.min_effect < 0 or self.blind_above <= 0:
-            raise ValueError("effects are positive shares, such as 0.03 for 3 %")
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a metric: one value per launch. ``within``: median over launches of (p10, p90) inside a launch."""
-
-    values: tuple[float, ...]
-    within: tuple[float, float] | None = None
-
-    @property
-    def n(self) -> int:
-        """Number of launches."""
-        return len(self.values)
-
-    @property
-    def median(self) -> float | None:
-        """Median over launches, ``None`` without any."""
-        return statistics.median(self.values) if self.values else None
-
-    def to_json(self) -> dict[str, object]:
-        """``{"n", "median", "values", "within_launch"}``."""
-        within = {"p10": self.within[0], "p90": self.within[1]} if self.within else None
-        return {"n": self.n, "median": self.median, "values": list(self.values), "within_launch": within}
-
-
-@dataclass(frozen=True, slots=True)
-class MetricComparison:
-    """One metric on both sides. Relative figures are shares; the JSON form has percent."""
-
-    name: str
-    title: str
-    unit: str
-    better: Better
-    role: Literal["primary", "secondary"]
-    running_req: int | None
-    base: Side
-    candidate: Side
-    change: float | None
-    interval: statistics.Interval | None
-    p: float | None
-    p_adjusted: float | None
-    minimum_detectable: float | None
-    effect_size: float | None
-    verdict: Verdict
-    why: str
-
-    def to_json(self) -> dict[str, object]:
-        """The entry of ``metrics`` of ``profkit.compare/1``."""
-
-        def percent(value: float | None) -> float | None:
-            return None if value is None else 100.0 * value
-
-        interval = self.interval
-        return {
-            "name": self.name,
-            "title": self.title,
-            "unit": self.unit,
-            "better": self.better,
-            "role": self.role,
-            "running_req": self.running_req,
-            "base": self.base,
-            "candidate": self.candidate,
-            "change_percent": percent(self.change),
-            "interval_percent": [percent(interval.low), percent(interval.high)] if interval else None,
-            "p": self.p,
-            "p_adjusted": self.p_adjusted,
-            "minimum_detectable_percent": percent(self.minimum_detectable),
-            "effect_size": self.effect_size,
-            "verdict": self.verdict,
-            "why": self.why,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The result of :func:`compare`: the document ``profkit.compare/1``.
-
-    ``comparable`` is false when something differs that makes the figures answer another question than the caller's;
-    then every verdict is ``cannot_say`` and the statistics remain as description.
-    """
-
-    base: tuple[str, ...]
-    candidate: tuple[str, ...]
-    comparable: bool
-    differences: tuple[Difference, ...]
-    primary: str
-    metrics: tuple[MetricComparison, ...]
-    kernels: tuple[KernelChange, ...]
-    settings: Settings
-    warnings: tuple[str, ...] = field(default=())
-
-    def metric(self, name: str) -> MetricComparison | None:
-        """One metric by name."""
-        return next((m for m in self.metrics if m.name == name), None)
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the primary metric."""
-        metric = self.metric(self.primary)
-        return metric.verdict if metric else "cannot_say"
-
-    @property
-    def moved(self) -> tuple[MetricComparison, ...]:
-        """Cells of the cycle budget that moved by over half a percent of the cycle, largest change first."""
-        cells = [m for m in self.metrics if _is_cell(m.name) and m.base.values and m.candidate.values]
-        whole = max(sum(m.base.median or 0.0 for m in cells), sum(m.candidate.median or 0.0 for m in cells))
-        large = [m for m in cells if abs(delta(m)) > SMALL_CELL * whole]
-        return tuple(sorted(large, key=lambda m: (-abs(delta(m)), m.name)))
-
-    def to_json(self) -> dict[str, object]:
-        """The document."""
-        return {
-            "schema": "profkit.compare/1",
-            "base": list(self.base),
-            "candidate": list(self.candidate),
-            "comparable": self.comparable,
-            "differences": list(self.differences),
-            "primary": self.primary,
-            "verdict": self.verdict,
-            "settings": {
-                "alpha": self.settings.alpha,
-                "min_effect_percent": 100.0 * self.settings.min_effect,
-                "blind_above_percent": 100.0 * self.settings.blind_above,
-                "min_launches": MIN_LAUNCHES,
-                "expect": list(self.settings.expect),
-            },
-            "metrics": list(self.metrics),
-            "moved": [{"name": m.name, "delta": delta(m), "unit": m.unit, "verdict": m.verdict} for m in self.moved],
-            "kernels": list(self.kernels),
-            "warnings": list(self.warnings),
-        }
-
-
-def delta(metric: MetricComparison) -> float:
-    """Candidate median minus base median, 0 when a side is empty."""
-    base, candidate = metric.base.median, metric.candidate.median
-    return 0.0 if base is None or candidate is None else candidate - base
-
-
-def _is_cell(name: str) -> bool:
-    phase, _, activity = name.partition(".")
-    return phase in PHASES and activity in ACTIVITIES
+from profkit.comparison.metrics import Better, Family, Measurement, metric_kind
+from profkit.comparison.result import (
+    MIN_LAUNCHES,
+    SMALL_CELL,
+    Comparison,
+    MetricComparison,
+    Settings,
+    Side,
+    Verdict,
+    is_cell,
+)
 
 
 def _by_load(launch: Launch, name: str) -> dict[int | None, Measurement]:
@@ -219,11 +59,16 @@ class _Raw:
     title: str
     unit: str
     better: Better
+    family: Family
     load: int | None
     base: Side
     candidate: Side
     problem: str | None
     p: float | None
+
+    @property
+    def constant(self) -> bool:
+        return len({*self.base.values, *self.candidate.values}) == 1
 
 
 def _raw(name: str, base: Sequence[Launch], candidate: Sequence[Launch]) -> _Raw:
@@ -239,7 +84,7 @@ def _raw(name: str, base: Sequence[Launch], candidate: Sequence[Launch]) -> _Raw
     p = None
     if problem is None:
         p = statistics.mann_whitney(sides[0].values, sides[1].values)
-    return _Raw(name, kind.title, unit, kind.better, load, *sides, problem, p)
+    return _Raw(name, kind.title, unit, kind.better, kind.family, load, *sides, problem, p)
 
 
 def _problem(sides: tuple[Side, Side], base: int, candidate: int, *, shared: bool, measured: bool) -> str | None:
@@ -274,7 +119,7 @@ def _judge(
     if p_adjusted < settings.alpha:
         return "no_change", f"a difference of {abs(change):.1%} is real but below {settings.min_effect:.0%}"
     if detectable is None:
-        if len(set(raw.base.values) | set(raw.candidate.values)) == 1:
+        if raw.constant:
             return "no_change", "all launches gave the same figure"
         return "cannot_say", "too few launches for the significance asked for"
     if detectable > settings.blind_above:
@@ -311,7 +156,23 @@ def _names(base: Sequence[Launch], candidate: Sequence[Launch], primary: str) ->
         for m in launch.measurements:
             seen[m.name] = max(seen.get(m.name, 0.0), m.value)
             whole = max(whole, m.value) if m.name == "cycle_wall" else whole
-    return [n for n in seen if n == primary or not _is_cell(n) or seen[n] > SMALL_CELL * whole]
+    return [n for n in seen if n == primary or not is_cell(n) or seen[n] > SMALL_CELL * whole]
+
+
+def _adjust(raws: Sequence[_Raw], alpha: float) -> tuple[dict[str, float], dict[Family, float]]:
+    """p adjusted within each family (Holm), and the level of its strictest step.
+
+    A metric whose values are all the same can never be significant, and is not counted (Tarone).
+    """
+    adjusted: dict[str, float] = {}
+    levels: dict[Family, float] = {"serving": alpha, "trace": alpha}
+    for family in levels:
+        of_family = [(r, r.p) for r in raws if r.family == family and r.p is not None]
+        adjusted |= {r.name: 1.0 for r, _ in of_family if r.constant}
+        tested = [(r.name, p) for r, p in of_family if not r.constant]
+        adjusted |= dict(zip((n for n, _ in tested), statistics.holm([p for _, p in tested]), strict=True))
+        levels[family] = alpha / max(1, len(tested))
+    return adjusted, levels
 
 
 def _without_copies(side: Sequence[Launch], name: str) -> tuple[list[Launch], list[str]]:
@@ -326,8 +187,8 @@ def _without_copies(side: Sequence[Launch], name: str) -> tuple[list[Launch], li
 def compare(base: Sequence[Launch], candidate: Sequence[Launch], settings: Settings | None = None) -> Comparison:
     """Compare two groups of server launches.
 
-    The primary metric is tested on its own at ``settings.alpha``; the p values of all others are adjusted together
-    (Holm), and their minimum detectable effect is given at the level of the strictest step.
+    The primary metric is tested on its own at ``settings.alpha``; the p values of the others are adjusted within their
+    family (Holm), and their minimum detectable effect is given at the level of the strictest step.
 
     Raises:
         ValueError: a side is empty, or the primary metric has no known direction.
@@ -344,25 +205,17 @@ def compare(base: Sequence[Launch], candidate: Sequence[Launch], settings: Setti
     warnings += [
         f"{pattern} was expected to differ and does not"
         for pattern in settings.expect
-        if not any(d.state == "expected" and _matches(d.key, pattern) for d in differing)
+        if not any(d.state == "expected" and fnmatchcase(d.key, pattern) for d in differing)
     ]
     comparable = all(d.state != "blocking" for d in differing)
     raws = [_raw(name, base, candidate) for name in _names(base, candidate, settings.primary)]
-    tested = [raw for raw in raws[1:] if raw.p is not None]
-    adjusted: Mapping[str, float] = dict(
-        zip((r.name for r in tested), statistics.holm([r.p for r in tested if r.p is not None]), strict=True)
-    )
     metrics = [_finish(raws[0], "primary", raws[0].p, settings.alpha, settings, comparable)]
-    strict = settings.alpha / max(1, len(tested))
-    metrics += [_finish(r, "secondary", adjusted.get(r.name), strict, settings, comparable) for r in raws[1:]]
+    adjusted, levels = _adjust(raws[1:], settings.alpha)
+    metrics += [
+        _finish(raw, "secondary", adjusted.get(raw.name), levels[raw.family], settings, comparable) for raw in raws[1:]
+    ]
     traced = [[x.kernels for x in side if x.kernels] for side in (base, candidate)]
     return Comparison(
         tuple(x.name for x in base), tuple(x.name for x in candidate), comparable, tuple(differing),
         settings.primary, tuple(metrics), kernel_changes(*traced), settings, tuple(warnings),
     )  # fmt: skip
-
-
-def _matches(key: str, pattern: str) -> bool:
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(key, pattern)

@@ -1,0 +1,144 @@
+"""A comparison as a markdown comment and as terminal text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profkit.comparison.fingerprint import Difference, Scalar
+from profkit.comparison.kernels import KernelChange
+from profkit.comparison.result import Comparison, MetricComparison, delta
+from profkit.escape import visible
+from profkit.reports.templating import render
+from profkit.reports.wording import VERDICTS, change_sentence, count, figure, interval, launches, p_value, percent
+
+LISTED_DIFFERENCES = 12
+LISTED_MOVES = 4
+LISTED_KERNELS = 12
+_STATES = {
+    "expected": "expected",
+    "blocking": "not expected: makes the sides incomparable",
+    "listed": "is it what you meant to change?",
+    "unknown": "one side does not state it",
+}
+
+
+def headline(comparison: Comparison) -> str:
+    """The verdict in one sentence."""
+    metric = comparison.metric(comparison.primary)
+    word = VERDICTS[comparison.verdict]
+    return word + (f": {change_sentence(metric)}." if metric else ".")
+
+
+def _value(values: tuple[Scalar | None, ...]) -> str:
+    return " / ".join("not stated" if v is None else visible(str(v), 60) for v in values)
+
+
+def difference_line(difference: Difference) -> str:
+    """``driver.version: 580.95 → 585.10 (environment; expected)``."""
+    return (
+        f"{visible(difference.key)}: {_value(difference.base)} → {_value(difference.candidate)} "
+        f"({difference.cause}; {_STATES[difference.state]})"
+    )
+
+
+def _milliseconds(us: float) -> str:
+    return f"{us / 1000:+.2f} ms".replace("-", "\N{MINUS SIGN}")
+
+
+def move_line(metric: MetricComparison) -> str:
+    """``verify: all-reduce +1.90 ms per cycle (25.00 -> 26.90 ms)``."""
+    base, candidate = metric.base.median or 0.0, metric.candidate.median or 0.0
+    return (
+        f"{metric.title} {_milliseconds(delta(metric))} per cycle "
+        f"({base / 1000:.2f} → {candidate / 1000:.2f} ms; {VERDICTS[metric.verdict].lower()})"
+    )
+
+
+def kernel_line(change: KernelChange) -> str:
+    """What happened to one kernel class."""
+    how = f" ({visible(change.implementation)})" if change.implementation else ""
+    name = f"{visible(change.kernel_class)}{how} in {change.phase}"
+    if change.change == "appeared":
+        return f"{name} appeared: {figure(change.candidate_calls)} calls, {figure(change.candidate_us, 'us')} per cycle"
+    if change.change == "vanished":
+        return f"{name} vanished: was {figure(change.base_calls)} calls, {figure(change.base_us, 'us')} per cycle"
+    return (
+        f"{name}: {figure(change.base_calls)} → {figure(change.candidate_calls)} calls, "
+        f"{figure(change.base_us)} → {figure(change.candidate_us, 'us')} per cycle"
+    )
+
+
+def _shown(differences: Sequence[Difference]) -> tuple[list[Difference], int]:
+    """Differences worth a line: blocking ones first; what one side does not state is only counted."""
+    order = ("blocking", "expected", "listed")
+    stated = sorted((d for d in differences if d.state in order), key=lambda d: order.index(d.state))
+    return stated[:LISTED_DIFFERENCES], len(differences) - len(stated[:LISTED_DIFFERENCES])
+
+
+def within_line(metric: MetricComparison) -> str | None:
+    """The spread inside launches, which describes and proves nothing."""
+    sides = [
+        f"{name} {figure(side.within[0])} to {figure(side.within[1], metric.unit)}"
+        for name, side in (("base", metric.base), ("candidate", metric.candidate))
+        if side.within is not None
+    ]
+    return "p10 to p90 inside a launch: " + ", ".join(sides) if sides else None
+
+
+def _row(metric: MetricComparison) -> list[str]:
+    load = f" at {metric.running_req} running" if metric.running_req is not None else ""
+    return [
+        metric.title + load + (" (primary)" if metric.role == "primary" else ""),
+        f"{figure(metric.base.median)} ({metric.base.n})",
+        f"{figure(metric.candidate.median, metric.unit)} ({metric.candidate.n})",
+        percent(metric.change),
+        interval(metric),
+        p_value(metric.p_adjusted),
+        percent(metric.minimum_detectable, signed=False),
+        VERDICTS[metric.verdict].lower(),
+    ]
+
+
+COLUMNS = ("metric", "base (n)", "candidate (n)", "change", "95 % interval", "p", "smallest seen", "verdict")
+
+
+def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> str:
+    """The comparison as a comment for a pull request."""
+    shown, hidden = _shown(comparison.differences)
+    primary = comparison.metric(comparison.primary)
+    return render(
+        "compare.md.j2",
+        {
+            "title": title,
+            "headline": headline(comparison),
+            "comparison": comparison,
+            "bases": launches(len(comparison.base)),
+            "candidates": launches(len(comparison.candidate)),
+            "moves": [move_line(m) for m in comparison.moved[:LISTED_MOVES]],
+            "differences": [difference_line(d) for d in shown],
+            "hidden_differences": hidden,
+            "kernels": [kernel_line(k) for k in comparison.kernels[:LISTED_KERNELS]],
+            "more_kernels": max(0, len(comparison.kernels) - LISTED_KERNELS),
+            "within": within_line(primary) if primary and primary.verdict == "cannot_say" else None,
+            "columns": COLUMNS,
+            "rows": [_row(m) for m in comparison.metrics],
+        },
+    )
+
+
+def terminal(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Sentences for the first screen, and the rows of the table of :data:`COLUMNS` below them."""
+    lines = [headline(comparison)]
+    primary = comparison.metric(comparison.primary)
+    if primary and primary.verdict == "cannot_say" and (within := within_line(primary)):
+        lines.append(f"  {within}")
+    lines.append(
+        f"  {launches(len(comparison.base))} of the base, {launches(len(comparison.candidate))} of the candidate"
+    )
+    lines += [f"  moved: {move_line(m)}" for m in comparison.moved[:LISTED_MOVES]]
+    shown, hidden = _shown(comparison.differences)
+    lines += [f"  differs: {difference_line(d)}" for d in shown]
+    if hidden:
+        lines.append(f"  differs: {count(hidden, 'more key')} (see --format json)")
+    lines += [f"  kernels: {kernel_line(k)}" for k in comparison.kernels[:LISTED_MOVES]]
+    return lines, [_row(m) for m in comparison.metrics]

@@ -1,0 +1,73 @@
+"""How reports word verdicts and write figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from profkit.comparison.result import MetricComparison, Verdict
+
+VERDICTS: Final[Mapping[Verdict, str]] = {
+    "better": "Better",
+    "worse": "Worse",
+    "no_change": "No detectable change",
+    "cannot_say": "Cannot say",
+}
+NOT_KNOWN = "–"
+_MINUS = "\N{MINUS SIGN}"
+
+
+def figure(value: float | None, unit: str = "") -> str:
+    """A figure with about four significant digits; a dash for unknown."""
+    if value is None:
+        return NOT_KNOWN
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 or size == 0 else 3
+    text = f"{value:,.{digits}f}".replace("-", _MINUS)
+    return f"{text} {unit}".rstrip()
+
+
+def percent(share: float | None, *, signed: bool = True) -> str:
+    """A share as percent with one decimal."""
+    if share is None:
+        return NOT_KNOWN
+    text = f"{100 * share:+.1f} %" if signed else f"{100 * share:.1f} %"
+    return text.replace("-", _MINUS)
+
+
+def p_value(p: float | None) -> str:
+    """A p value with two significant digits."""
+    return NOT_KNOWN if p is None else f"{p:.2g}" if p >= 0.0001 else "< 0.0001"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 launch``, ``6 launches``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def launches(number: int) -> str:
+    """``6 launches``."""
+    return count(number, "launch", "launches")
+
+
+def interval(metric: MetricComparison) -> str:
+    """The interval of a change as ``-6.3 % to -3.9 %``."""
+    if metric.interval is None:
+        return NOT_KNOWN
+    return f"{percent(metric.interval.low)} to {percent(metric.interval.high)}"
+
+
+def change_sentence(metric: MetricComparison) -> str:
+    """What happened to one metric, in one sentence without the verdict."""
+    name = metric.title
+    base, candidate = metric.base.median, metric.candidate.median
+    if base is None or candidate is None:
+        return f"{name}: {metric.why}"
+    moved = f"{figure(base)} → {figure(candidate, metric.unit)}"
+    if metric.change is None:
+        return f"{name} {moved}"
+    if metric.verdict in ("better", "worse"):
+        direction = "rose" if metric.change > 0 else "fell"
+        amount = percent(abs(metric.change), signed=False)
+        return f"{name} {direction} by {amount} ({moved}; 95 % interval {interval(metric)}; p {p_value(metric.p)})"
+    return f"{name} {moved} ({percent(metric.change)}); {metric.why}"
