@@ -1,0 +1,304 @@
+"""What one decode cycle does on the host and on the GPU, per algorithm and worker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from profkit.simulation.dialects import Annotations, frame_name
+from profkit.simulation.engine import COPY_STREAM, MAIN_STREAM, SCHEDULE_STREAM, Graph, Machine, Times
+from profkit.simulation.ops import Fork, Kernels, Op, Part
+from profkit.simulation.scenario import Scenario
+
+_D2H = "Memcpy DtoH (Device -> Pinned)"
+_H2D = "Memcpy HtoD (Pinned -> Device)"
+_D2D = "Memcpy DtoD (Device -> Device)"
+
+
+def flat(parts: list[Part] | tuple[Part, ...]) -> list[Op]:
+    """The operations of a pass without forks, for an eager run."""
+    out: list[Op] = []
+    for part in parts:
+        out.extend([*part.main, *part.side] if isinstance(part, Fork) else [part])
+    return out
+
+
+@dataclass(slots=True)
+class Program:
+    """Runs cycles of one scenario on a machine."""
+
+    scenario: Scenario
+    machine: Machine
+    kernels: Kernels = field(init=False)
+    names: Annotations = field(init=False)
+    copied: list[Times] = field(default_factory=list)  # when each cycle's result is in host memory
+    cycle_batch: dict[int, int] = field(default_factory=dict)
+    prefills: set[int] = field(default_factory=set)
+    batch_begins: dict[int, Times] = field(default_factory=dict)  # host time at which the cycle's batch was started
+    _graphs: dict[tuple[str, int], Graph] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.kernels = Kernels(self.scenario)
+        self.names = Annotations(self.scenario)
+
+    # Building blocks -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _in(self, annotation: str | None = None, frame: str | None = None) -> Iterator[None]:
+        with (
+            self.machine.span("python_function", frame_name(self.scenario, frame) if frame else None),
+            self.machine.span("user_annotation", annotation),
+        ):
+            yield
+
+    def _graph(self, key: str, rows: int, parts: list[Part] | tuple[Part, ...]) -> Graph:
+        if (key, rows) not in self._graphs:
+            self._graphs[key, rows] = self.machine.capture(parts)
+        return self._graphs[key, rows]
+
+    def _rows(self, batch: int) -> int:
+        return batch * self.scenario.rows_per_request
+
+    def _target(self, batch: int) -> None:
+        """Copies into the forward's buffers and the target forward itself."""
+        k, rows = self.kernels, self._rows(batch)
+        with self._in(self.names.target(batch), "decode" if not self.scenario.speculative else None):
+            self.machine.launch([k.kernel("plan", 2.0), k.kernel("copy", 1.5), k.copy(_D2D, 8 * rows, 1.3)])
+            if self.scenario.serving.target_graph:
+                with self._in(frame="target_graph"):
+                    self.machine.replay(self._graph("target", rows, k.target_forward(rows)))
+            else:
+                self.machine.launch(flat(k.target_forward(rows)))
+
+    def _future(self) -> None:
+        """Inputs of this batch that the previous one, still running, will have left on the GPU."""
+        if self.scenario.serving.overlap:
+            self.machine.launch([self.kernels.kernel("gather", 1.6), self.kernels.kernel("gather", 1.6)])
+
+    def _store_future(self) -> None:
+        if self.scenario.serving.overlap:
+            self.machine.launch([self.kernels.kernel("scatter", 1.7)])
+
+    def _copy_result(self, batch: int) -> None:
+        """Result copies of the overlap scheduler on the copy stream."""
+        k, machine = self.kernels, self.machine
+        with self._in(self.names.copy_result()):
+            machine.wait_event(COPY_STREAM, MAIN_STREAM)
+            machine.launch([k.copy(_D2H, 8 * self._rows(batch), 1.6), k.copy(_D2H, 8 * batch, 1.5)], COPY_STREAM)
+            machine.call("cudaEventRecord", 0.9)
+        self.copied.append(machine.free[COPY_STREAM].copy())
+
+    # One cycle -------------------------------------------------------------------------------------------------
+
+    def run(self, cycle: int, batch: int) -> None:
+        """Schedule, launch and process one cycle."""
+        machine, names = self.machine, self.names
+        machine.cycle, machine.phase = cycle, "other"
+        self.cycle_batch[cycle] = batch
+        for what, microseconds in (
+            ("recv_requests", 35.0), ("process_input_requests", 4.0), ("get_next_batch_to_run", 60.0),
+        ):  # fmt: skip
+            with self._in(names.scheduler(what)):
+                machine.work(microseconds)
+        machine.launch([self.kernels.copy(_H2D, 8 * batch, 1.4)], SCHEDULE_STREAM)
+        machine.wait_event(MAIN_STREAM, SCHEDULE_STREAM)
+        with self._in(names.scheduler("run_batch"), "run"):
+            machine.work(2.0)
+            self.batch_begins[cycle] = machine.now.copy()  # where the server would start or stop its profiler
+            machine.work(38.0)
+            self._future()
+            {
+                "none": self._decode, "NGRAM": self._ngram, "DFLASH": self._dflash, "MTP": self._mtp,
+            }.get(self.scenario.serving.algorithm, self._eagle)(batch)  # fmt: skip
+            machine.phase = "other"
+            self._store_future()
+            if self.scenario.serving.worker != "v1":
+                self._copy_result(batch)
+        if self.scenario.serving.overlap:
+            if len(self.copied) > 1:
+                self._process(self.copied[-2])
+        else:
+            self._process(self.copied[-1])
+
+    def _process(self, copied: Times) -> None:
+        with self._in(self.names.scheduler("process_batch_result")):
+            self.machine.wait_host("cudaEventSynchronize", copied)
+            self.machine.work(180.0)
+
+    def _decode(self, batch: int) -> None:
+        k, machine = self.kernels, self.machine
+        machine.phase = "decode"
+        self._target(batch)
+        machine.phase = "accept"
+        with self._in(frame="sample"):
+            machine.launch([k.kernel("argmax", 6.5, grid=batch), k.kernel("copy", 1.4)])
+
+    def _draft(self, batch: int) -> None:
+        """The EAGLE draft: cache locations, metadata, num_steps - 1 forwards, the tree."""
+        k, machine, serving = self.kernels, self.machine, self.scenario.serving
+        rows = batch * serving.topk
+        machine.phase = "draft"
+        with self._in(self.names.stage("draft"), "draft"):
+            machine.launch(
+                [k.kernel("assign_draft", 2.4), k.kernel("draft_indices", 2.9), k.kernel("cumsum", 2.6),
+                 k.kernel("copy", 1.5), k.kernel("copy", 1.5)]
+            )  # fmt: skip
+            passes = [k.draft_forward(rows, self.scenario.drafter.forward_compute_us)] * (serving.num_steps - 1)
+            if passes and serving.draft_graph:
+                with self._in(frame="draft_graph"):
+                    machine.replay(self._graph("draft", rows, [part for one in passes for part in one]))
+            elif passes:
+                with self._in(frame="draft_eager"):
+                    for one in passes:
+                        with self._in(self.names.draft_step(batch)):
+                            machine.launch(flat(one))
+            with self._in(frame="tree"):
+                machine.launch([k.kernel("topk", 4.0), k.kernel("build_tree", 4.5)])
+
+    def _accept(self, batch: int) -> None:
+        k, machine = self.kernels, self.machine
+        machine.phase = "accept"
+        with self._in(frame="accept"):
+            machine.launch([k.kernel("argmax", 8.0, grid=self._rows(batch)), k.kernel("verify_tree", 3.4)])
+            if self.scenario.serving.worker == "v1":
+                machine.launch([k.copy("Memcpy DtoH (Device -> Pageable)", 8 * self._rows(batch), 1.9)])
+                self.machine.wait_host("cudaStreamSynchronize", machine.free[MAIN_STREAM])
+                machine.work(160.0)
+                machine.launch([k.kernel("fill_verified", 2.0)])
+            else:
+                machine.launch([k.kernel("fill_bonus", 2.0), k.kernel("commit", 2.0)])
+
+    def _extend(self, batch: int) -> None:
+        k, machine, serving = self.kernels, self.machine, self.scenario.serving
+        rows = self._rows(batch)
+        machine.phase = "draft_extend"
+        with self._in(self.names.stage("draft_extend"), "extend"):
+            first = "extend_info" if serving.worker == "v1" else "extend_prepare"
+            machine.launch([k.kernel(first, 2.2), k.kernel("plan", 2.1), k.kernel("copy", 1.5)])
+            forward = k.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True)
+            if serving.extend_graph:
+                with self._in(frame="extend_graph"):
+                    machine.replay(self._graph("extend", rows, forward))
+            else:
+                with self._in(self.names.extend_step(batch)):
+                    machine.launch(flat(forward))
+            machine.launch([k.kernel("gather", 1.6)])
+
+    def _eagle(self, batch: int) -> None:
+        k, machine = self.kernels, self.machine
+        if self.scenario.serving.worker == "vllm":
+            self._vllm(batch)
+            return
+        with self._in(frame="cycle"):
+            self._draft(batch)
+            machine.phase = "verify"
+            with self._in(frame="verify"):
+                first = "assign_pool" if self.scenario.serving.worker == "v1" else "assign_extend"
+                machine.launch([k.kernel(first, 2.3)])
+                self._target(batch)
+                self._accept(batch)
+            self._extend(batch)
+        if self.scenario.serving.worker == "v1":
+            self.copied.append(machine.free[MAIN_STREAM].copy())
+
+    def _ngram(self, batch: int) -> None:
+        """The draft is a corpus lookup on the CPU, after the previous result has come back."""
+        k, machine = self.kernels, self.machine
+        with self._in(frame="ngram"):
+            machine.phase = "verify"
+            if self.copied:
+                machine.wait_host("cudaEventSynchronize", self.copied[-1])
+            machine.work(self.scenario.drafter.corpus_match_us)
+            size = self._rows(batch)
+            machine.launch([k.copy(_H2D, 8 * size, 1.6), k.copy(_H2D, size * size, 1.6), k.kernel("tree_mask", 3.0)])
+            machine.launch([k.kernel("assign_extend", 2.3)])
+            self._target(batch)
+            self._accept(batch)
+        if self.scenario.serving.worker == "v1":
+            self.copied.append(machine.free[MAIN_STREAM].copy())
+
+    def _dflash(self, batch: int) -> None:
+        """One block forward drafts all tokens; after the verify the drafter's cache is appended."""
+        k, machine = self.kernels, self.machine
+        rows = self._rows(batch)
+        with self._in(frame="cycle"):
+            machine.phase = "draft"
+            machine.launch([k.kernel("assign_draft", 2.4), k.kernel("copy", 1.5)])
+            forward = k.draft_forward(rows, self.scenario.drafter.forward_compute_us)
+            with self._in(self.names.draft_step(batch), "draft"):
+                machine.replay(self._graph("draft", rows, forward))
+            machine.phase = "verify"
+            machine.launch([k.kernel("assign_extend", 2.3)])
+            self._target(batch)
+            self._accept(batch)
+            machine.phase = "draft_extend"
+            with self._in(frame="extend"):
+                machine.launch([k.kernel("extend_prepare", 2.2), k.kernel("draft_fc", 30.0), k.kernel("rope_kv", 3.0)])
+
+    def _mtp(self, batch: int) -> None:
+        """Multi-layer MTP: the draft has no forward; draft_extend runs one small forward per layer."""
+        k, machine, serving = self.kernels, self.machine, self.scenario.serving
+        rows = self._rows(batch)
+        with self._in(frame="cycle"):
+            machine.phase = "draft"
+            with self._in(frame="draft"):
+                machine.launch([k.kernel("topk", 4.0), k.kernel("build_tree", 4.5)])
+            machine.phase = "verify"
+            machine.launch([k.kernel("assign_extend", 2.3)])
+            self._target(batch)
+            self._accept(batch)
+            machine.phase = "draft_extend"
+            with self._in(frame="extend"):
+                machine.launch([k.kernel("extend_prepare", 2.2)])
+                for step in range(serving.num_steps):
+                    forward = k.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True)
+                    with self._in(self.names.extend_step(batch)):
+                        machine.replay(self._graph(f"extend{step}", rows, forward))
+                    machine.launch([k.kernel("rotate", 2.0)])
+
+    def _vllm(self, batch: int) -> None:
+        """vLLM's order: verify the last round's drafts, sample, then draft; there is no draft_extend."""
+        k, machine, serving = self.kernels, self.machine, self.scenario.serving
+        rows = self._rows(batch)
+        machine.phase = "verify"
+        with self._in(f"execute_context_0(0)_generation_{batch}({rows})"):
+            machine.launch([k.copy(_H2D, 8 * rows, 1.6), k.kernel("gather", 1.6)])
+            machine.replay(self._graph("target", rows, k.target_forward(rows)))
+        machine.phase = "accept"
+        with self._in("gpu_model_runner: sample"):
+            machine.launch([k.kernel("argmax", 8.0), k.kernel("rejection", 3.2)])
+        machine.phase = "draft"
+        with self._in("gpu_model_runner: draft"):
+            machine.launch([k.kernel("padded_next", 2.2), k.kernel("padded_inputs", 2.2)])
+            machine.replay(
+                self._graph("first", rows, k.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True))
+            )
+            for _ in range(serving.num_steps - 1):
+                machine.launch([k.kernel("slot_mapping", 2.2)])
+                machine.replay(
+                    self._graph("draft", batch, k.draft_forward(batch, self.scenario.drafter.forward_compute_us))
+                )
+
+    def prefill(self, cycle: int, batch: int) -> None:
+        """A prefill between two cycles: the target over the prompt, then the drafter over it."""
+        machine, serving = self.machine, self.scenario.serving
+        machine.cycle, machine.phase = cycle, "other"
+        self.prefills.add(cycle)
+        tokens = serving.prefill_tokens
+        with self._in(self.names.scheduler("run_batch"), "run"):
+            with self._in(self.names.prefill(batch, tokens)):
+                machine.launch(self._scaled(self.kernels.target_forward(64), tokens / 64))
+            if self.scenario.speculative and serving.algorithm != "NGRAM":
+                with (
+                    self._in(self.names.stage("draft_extend")),
+                    self._in(self.names.prefill(batch, tokens, draft=True)),
+                ):
+                    forward = self.kernels.draft_forward(64, self.scenario.drafter.extend_compute_us, extend=True)
+                    machine.launch(self._scaled(forward, tokens / 64))
+            self._copy_result(batch)
+        self._process(self.copied[-1])
+
+    @staticmethod
+    def _scaled(parts: list[Part] | tuple[Part, ...], factor: float) -> list[Op]:
+        return [replace(op, duration_ns=op.duration_ns * factor**0.5, grid=op.grid * 8) for op in flat(parts)]
