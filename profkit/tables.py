@@ -132,6 +132,18 @@ DECODE = _schema(
     ("step_ms", pa.float64()),
     ("flags", pa.list_(pa.string())),
     ("extra", _TEXT_MAP),
+    ("iteration", pa.int64()),  # the scheduler's forward pass number, where the line shows it
+    ("graph_kind", _NAME),  # cuda, npu, cpu ...: the word before "graph"
+    ("swa_token", pa.int64()),
+    ("swa_token_usage", pa.float64()),
+    ("mamba_num", pa.int64()),
+    ("mamba_usage", pa.float64()),
+    ("cap_len", pa.float64()),
+    ("block_accept_len", pa.float64()),
+    ("preallocated_usage", pa.float64()),
+    ("prealloc_req", pa.int64()),
+    ("transfer_req", pa.int64()),
+    ("retracted_req", pa.int64()),
 )
 PREFILL = _schema(
     *_PLACE,
@@ -146,6 +158,15 @@ PREFILL = _schema(
     ("cuda_graph", pa.bool_()),
     ("flags", pa.list_(pa.string())),
     ("extra", _TEXT_MAP),
+    ("iteration", pa.int64()),
+    ("graph_kind", _NAME),
+    ("token", pa.int64()),
+    ("swa_token", pa.int64()),
+    ("swa_token_usage", pa.float64()),
+    ("mamba_num", pa.int64()),
+    ("mamba_usage", pa.float64()),
+    ("cache_hit_rate", pa.float64()),  # in percent
+    ("pending_token", pa.int64()),
 )
 REQUEST = _schema(
     *_PLACE,

@@ -1,0 +1,106 @@
+"""Logs to tables: as a stream of record batches in bounded memory, or all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from profkit import tables
+from profkit.errors import InputError
+from profkit.logs import LogFile, LogTables
+from profkit.parsers.log.engine import LogReader, server_row
+from profkit.parsers.log.lines import BlockReader
+from profkit.parsers.log.rows import Rows
+from profkit.parsers.log.segments import ServerStart
+from profkit.parsers.opening import ByteSource
+
+Progress: TypeAlias = Callable[[float], None]
+TABLE_ORDER: Final = ("decode", "prefill", "request", "event", "server", "bench", "nccl")
+
+
+class LogStream:
+    """Reads logs file by file, in stretches of some megabytes.
+
+    ``files`` fills as files end. The facts of a server are known before its batch lines come; its row of the server
+    table comes at the end of its file.
+
+    Raises:
+        InputError: from the iteration, when a file cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[Path | str], *, progress: Progress | None = None) -> None:
+        self._paths = [str(p) for p in paths]
+        self._progress = progress
+        self.files: list[LogFile] = []
+        self._fresh: list[tuple[str, ServerStart]] = []
+
+    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for stretch in self.stretches():
+            for name in TABLE_ORDER:
+                if name in stretch:
+                    yield name, stretch[name]
+
+    def stretches(self) -> Iterator[dict[str, pa.RecordBatch]]:
+        """Batches by table, one stretch of a file after the other."""
+        for path in self._paths:
+            yield from self._file(path)
+
+    def known_servers(self) -> list[tuple[str, dict[str, Any]]]:
+        """(file, server row) of the servers that were found since the last call."""
+        fresh, self._fresh = self._fresh, []
+        return [(path, server_row(path, server)) for path, server in fresh]
+
+    def _file(self, path: str) -> Iterator[dict[str, pa.RecordBatch]]:
+        source = ByteSource(path)
+        blocks = BlockReader(source.chunks())
+        reader = LogReader(path)
+        known, read = 0, 0
+        for block in blocks.blocks():
+            batches = reader.feed(block)
+            self._fresh.extend((path, server) for server in reader.servers[known:])
+            known = len(reader.servers)
+            yield batches
+            if self._progress is not None:
+                self._progress(float(source.raw_read - read))
+                read = source.raw_read
+        batches = reader.finish()
+        if reader.servers:
+            rows = Rows(tables.SERVER)
+            for server in reader.servers:
+                rows.add(server_row(path, server))
+            batches["server"] = rows.take()
+        yield batches
+        problems = (*source.problems, *blocks.problems(), *reader.problems())
+        kind = "sglang" if reader.recognised else "unknown"
+        self.files.append(LogFile(path, kind, blocks.lines, blocks.bytes, problems))
+
+
+def read_log(paths: Sequence[Path | str], *, progress: Progress | None = None) -> LogTables:
+    """Read server logs, benchmark results and NCCL output into tables held in memory.
+
+    ``progress`` is called with the number of bytes read since its last call.
+
+    Raises:
+        InputError: a file cannot be read, or nothing in any of them is known.
+    """
+    if not paths:
+        raise InputError("no log given; name at least one file")
+    stream = LogStream(paths, progress=progress)
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in TABLE_ORDER}
+    for name, batch in stream:
+        parts[name].append(batch)
+    if all(file.kind == "unknown" for file in stream.files):
+        raise InputError(nothing_known(stream.files))
+    found = {n: pa.Table.from_batches(p, schema=tables.LOG_TABLES[n]).unify_dictionaries() for n, p in parts.items()}
+    return LogTables(files=tuple(stream.files), **found)
+
+
+def nothing_known(files: Sequence[LogFile]) -> str:
+    """One sentence for input without a single known line."""
+    names = ", ".join(file.path for file in files[:3]) + (" ..." if len(files) > 3 else "")
+    if all(file.bytes == 0 for file in files):
+        return f"{names}: empty; give the log of a server that has served requests"
+    return f"{names}: no line of an SGLang server, a benchmark or NCCL in it; check that it is the server's log"

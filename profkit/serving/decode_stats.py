@@ -1,0 +1,173 @@
+"""Decode lines of one server: exact sums, and a bounded sample of stretches for percentiles and plots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profkit.serving.cluster import cluster_throughput
+from profkit.serving.interpret import steady_mask
+from profkit.serving.result import BatchRow, DecodeSummary, Spread
+
+Floats = npt.NDArray[np.float64]
+SAMPLE_COLUMNS: Final = (
+    "file", "line", "time", "dp", "pp", "tp", "running_req", "token", "token_usage", "swa_token_usage", "accept_len",
+    "accept_rate", "accepted_per_draft_token", "cuda_graph", "gen_throughput_tok_s", "queue_req", "step_ms", "flags",
+)  # fmt: skip
+_STRETCH: Final = 4096
+_MOST_STRETCHES: Final = 128  # half a million lines; a log of 90 MB is kept whole
+
+
+class DecodeStats:
+    """Add interpreted decode batches in file order."""
+
+    def __init__(self) -> None:
+        self.lines = self.damaged = self.flagged = 0
+        self._graph = self._graph_known = 0
+        self._sums: dict[int, Floats] = {}
+        self._speculation = False
+        self._stretches: list[pa.Table] = []
+        self._open: list[pa.RecordBatch] = []
+        self._open_rows = self._stretch_number = 0
+        self._stride = 1
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Lines of this server."""
+        steady = steady_mask(batch)
+        damaged = _flag(batch, "damaged")
+        self.lines += batch.num_rows
+        self.damaged += int(damaged.sum())
+        self.flagged += int((~steady & ~damaged).sum())
+        graph = batch["cuda_graph"].filter(pa.array(steady)).drop_null()
+        self._graph_known += len(graph)
+        self._graph += graph.true_count
+        self._speculation |= bool(pc.any(pc.greater(batch["accept_len"], 1.0)).as_py())
+        self._add_sums(batch, steady)
+        self._add_sample(batch)
+
+    def speculation_seen(self) -> bool:
+        """Whether any line gained more than one token per request and step."""
+        return self._speculation
+
+    def sample(self) -> pa.Table:
+        """Whole lines of the kept stretches, in file order, with the columns :data:`SAMPLE_COLUMNS`."""
+        parts = list(self._stretches)
+        if self._open:
+            parts.append(pa.Table.from_batches(self._open))
+        if not parts:
+            from profkit.tables import DECODE
+
+            return pa.schema([DECODE.field(n) for n in SAMPLE_COLUMNS]).empty_table()
+        return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+
+    def summary(self) -> DecodeSummary:
+        """Figures over the steady lines; exact means, percentiles of the sample."""
+        sample = self.sample()
+        steady = sample.filter(pa.array(steady_mask(sample)))
+        total = sum(self._sums.values(), start=np.zeros(_SUMS))
+        return DecodeSummary(
+            lines=self.lines,
+            damaged=self.damaged,
+            flagged=self.flagged,
+            gen_throughput_tok_s=_spread(steady, "gen_throughput_tok_s", _mean(total, "speed")),
+            cluster_throughput_tok_s=cluster_throughput(steady),
+            accept_len=_spread(steady, "accept_len", _mean(total, "accept")),
+            step_ms=_spread(steady, "step_ms", _mean(total, "step")),
+            cuda_graph_share=self._graph / self._graph_known if self._graph_known else None,
+        )
+
+    def by_batch(self) -> tuple[BatchRow, ...]:
+        """Steady lines by number of running requests, smallest first."""
+        sample = self.sample()
+        steady = sample.filter(pa.array(steady_mask(sample)))
+        rows = []
+        for running in sorted(self._sums):
+            sums = self._sums[running]
+            part = steady.filter(pc.equal(steady["running_req"], running))
+            rows.append(
+                BatchRow(
+                    running_req=running,
+                    lines=int(sums[_COUNT]),
+                    gen_throughput_tok_s=_spread(part, "gen_throughput_tok_s", _mean(sums, "speed")),
+                    accept_len=_spread(part, "accept_len", _mean(sums, "accept")),
+                    step_ms=_spread(part, "step_ms", _mean(sums, "step")),
+                    token_usage=pc.mean(part["token_usage"]).as_py() if part.num_rows else None,
+                )
+            )
+        return tuple(rows)
+
+    def _add_sums(self, batch: pa.RecordBatch, steady: npt.NDArray[np.bool_]) -> None:
+        running, speed = _floats(batch, "running_req"), _floats(batch, "gen_throughput_tok_s")
+        length, step = _floats(batch, "accept_len"), _floats(batch, "step_ms")
+        usable = steady & (running > 0) & ~np.isnan(speed)
+        # A line covers a fixed number of steps, so running requests count request-steps, and with the accept
+        # length tokens; where that is not printed it is taken as constant, and cancels.
+        tokens = running * np.where(np.isnan(length), 1.0, length)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seconds = np.where(speed > 0, tokens / speed, np.nan)
+        timed, rated, stepped = ~np.isnan(seconds), ~np.isnan(length), ~np.isnan(step)
+        for value in np.unique(running[usable]):
+            rows = usable & (running == value)
+            sums = self._sums.setdefault(int(value), np.zeros(_SUMS))
+            sums += [
+                rows.sum(),
+                tokens[rows & timed].sum(),
+                seconds[rows & timed].sum(),
+                (running * length)[rows & rated].sum(),
+                running[rows & rated].sum(),
+                step[rows & stepped].sum(),
+                (rows & stepped).sum(),
+            ]
+
+    def _add_sample(self, batch: pa.RecordBatch) -> None:
+        kept = batch.select(list(SAMPLE_COLUMNS))
+        start = 0
+        while start < kept.num_rows:
+            part = kept.slice(start, _STRETCH - self._open_rows)
+            start += part.num_rows
+            self._open_rows += part.num_rows
+            if self._stretch_number % self._stride == 0:
+                self._open.append(part)
+            if self._open_rows == _STRETCH:
+                self._close_stretch()
+
+    def _close_stretch(self) -> None:
+        if self._open:
+            self._stretches.append(pa.Table.from_batches(self._open).combine_chunks())
+        self._open, self._open_rows = [], 0
+        self._stretch_number += 1
+        if len(self._stretches) >= _MOST_STRETCHES:
+            self._stretches = self._stretches[::2]
+            self._stride *= 2
+
+
+_COUNT, _SUMS = 0, 7
+_RATIOS = {"speed": (1, 2), "accept": (3, 4), "step": (5, 6)}
+
+
+def _mean(sums: Floats, name: str) -> float | None:
+    above, below = _RATIOS[name]
+    return float(sums[above] / sums[below]) if sums[below] > 0 else None
+
+
+def _spread(table: pa.Table, column: str, mean: float | None) -> Spread:
+    values = table[column].drop_null().to_numpy()
+    if not len(values):
+        return Spread(mean=mean)
+    low, middle, high = np.percentile(values, (10, 50, 90))
+    return Spread(float(low), float(middle), float(high), mean)
+
+
+def _flag(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
+    parents = pc.list_parent_indices(batch["flags"])
+    found = np.zeros(batch.num_rows, bool)
+    found[parents.filter(pc.equal(batch["flags"].flatten(), name)).to_numpy()] = True
+    return found
+
+
+def _floats(batch: pa.RecordBatch, name: str) -> Floats:
+    return np.asarray(batch[name].cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)

@@ -1,0 +1,234 @@
+"""What a decode line means in its place: flags, step time, the era of its accept rate.
+
+The same rules serve a stream of record batches and whole tables, so both give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profkit.logs import LogTables
+from profkit.serving.context import RankContext
+from profkit.serving.eras import EVIDENCE_LINES, EraEvidence
+from profkit.tables import DECODE
+
+ServerKey: TypeAlias = tuple[str, int]
+# Lines with one of these are left out of averages.
+EXCLUDING: Final = ("damaged", "after_idle", "after_prefill", "profiling", "empty_batch")
+_RANKS: Final = ("dp", "pp", "tp", "ep", "attn_cp", "moe_dp")
+_PROFILE_ON: Final = ("profile_start",)
+_PROFILE_OFF: Final = ("profile_end",)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Decode rows that wait until their server's era is decided."""
+
+    batches: list[pa.RecordBatch]
+    rows: int = 0
+
+
+class Interpreter:
+    """Give it every batch of a log in file order; decode batches come back interpreted, the others as they are.
+
+    Decode rows may be held until the era of their server is decided, that is for at most 2000 lines that print an
+    accept rate; :meth:`finish` gives the rest.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[ServerKey, Mapping[str, Any]] = {}
+        self._evidence: dict[ServerKey, EraEvidence] = {}
+        self._contexts: dict[tuple[Any, ...], RankContext] = {}
+        self._prefills: dict[tuple[Any, ...], list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]] = {}
+        self._profile: dict[ServerKey, list[tuple[int, bool]]] = defaultdict(list)
+        self._held: list[pa.RecordBatch] = []
+
+    def server(self, file: str, row: Mapping[str, Any]) -> None:
+        """Facts of a server (a row of the server table); may be given again when more is known."""
+        key = (file, int(row["server"]))
+        self._servers[key] = row
+        if key in self._evidence:
+            self._evidence[key].server = row
+
+    def event(self, batch: pa.RecordBatch) -> None:
+        """Events up to here: they say when the profiler ran."""
+        kinds = pc.is_in(batch["kind"], value_set=pa.array([*_PROFILE_ON, *_PROFILE_OFF]))
+        for row in batch.filter(kinds).select(["file", "server", "line", "kind"]).to_pylist():
+            self._profile[row["file"], row["server"]].append((row["line"], row["kind"] in _PROFILE_ON))
+
+    def prefill(self, batch: pa.RecordBatch) -> None:
+        """Prefill lines up to here: a decode line behind one carries its time."""
+        lines = batch["line"].to_numpy()
+        # A prefill that found no running request came to an idle server.
+        idle = pc.fill_null(pc.equal(batch["running_req"], 0), False).to_numpy(zero_copy_only=False)
+        for key, rows in _groups(batch):
+            self._prefills.setdefault(key, []).append((lines[rows], idle[rows]))
+
+    def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Decode lines up to here; give the events and prefill lines of the same stretch of the file first."""
+        self._held.append(self._flagged(batch))
+        for file, server, mask in _by_server(batch):
+            key = (file, server)
+            if key not in self._evidence:
+                self._evidence[key] = EraEvidence(self._servers.get(key, {}))
+            self._evidence[key].add(_floats(batch, "accept_len")[mask], _floats(batch, "accept_rate")[mask])
+        if all(e.count >= EVIDENCE_LINES or e.decision for e in self._evidence.values()):
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """The rows still held."""
+        held, self._held = self._held, []
+        for batch in held:
+            yield self._measured(batch)
+
+    def _flagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        count = batch.num_rows
+        lines = batch["line"].to_numpy()
+        damaged = _has_flags(batch)
+        marks = {name: np.zeros(count, bool) for name in EXCLUDING[1:]}
+        for key, rows in _groups(batch):
+            file, server = key[0], key[1]
+            whole = rows[~damaged[rows]]
+            if not len(whole):
+                continue
+            facts = self._servers.get((file, server), {})
+            context = self._contexts.get(key)
+            if context is None:
+                context = self._contexts[key] = RankContext(bool(facts.get("server_args")))
+            found = context.read(
+                lines[whole],
+                _steps(batch, facts.get("speculative"))[whole],
+                self._prefills.pop(key, []),
+                self._profile.get((file, server), []),
+            )
+            for name, mask in found.items():
+                marks[name][whole] = mask
+        running = pc.fill_null(batch["running_req"], 1).to_numpy(zero_copy_only=False)
+        marks["empty_batch"] = ~damaged & (running == 0)
+        return batch.set_column(batch.schema.get_field_index("flags"), DECODE.field("flags"), _flag_lists(damaged, marks))
+
+    def _measured(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        count = batch.num_rows
+        steps = np.full(count, np.nan)
+        shares = np.full(count, np.nan)
+        eras = np.full(count, None, object)
+        lengths = _floats(batch, "accept_len")
+        rated = ~np.isnan(_floats(batch, "accept_rate"))
+        for file, server, mask in _by_server(batch):
+            facts = self._servers.get((file, server), {})
+            steps[mask] = _steps(batch, facts.get("speculative"))[mask]
+            decision = self._evidence[file, server].decide()
+            draft = decision.num_draft_tokens
+            if draft is not None and draft > 1:
+                shares[mask] = (lengths[mask] - 1.0) / (draft - 1)
+            eras[mask & rated] = decision.era
+        columns = {
+            "step_ms": pa.array(steps, pa.float64(), from_pandas=True),
+            "accepted_per_draft_token": pa.array(shares, pa.float64(), from_pandas=True),
+            "accept_rate_era": pa.array(eras, pa.string()),
+        }
+        for name, values in columns.items():
+            batch = batch.set_column(batch.schema.get_field_index(name), DECODE.field(name), values)
+        return batch
+
+
+def interpret(tables: LogTables) -> LogTables:
+    """The same tables with flags, step time, era and normalised acceptance of every decode line filled in.
+
+    step_ms = 1000 x running requests x accept length / generation throughput, per DP rank (with pipeline parallelism
+    per micro-batch). The accept length is 1 only where the server's arguments show no speculation.
+    """
+    reader = Interpreter()
+    for row in tables.server.to_pylist():
+        reader.server(row["file"], row)
+    for batch in tables.event.combine_chunks().to_batches():
+        reader.event(batch)
+    for batch in tables.prefill.combine_chunks().to_batches():
+        reader.prefill(batch)
+    done: list[pa.RecordBatch] = []
+    for batch in tables.decode.unify_dictionaries().combine_chunks().to_batches():
+        done.extend(reader.decode(batch))
+    done.extend(reader.finish())
+    return replace(tables, decode=pa.Table.from_batches(done, schema=DECODE))
+
+
+def steady_decode(tables: LogTables) -> pa.Table:
+    """Decode lines that may be averaged: whole, not after idle or prefill, not inside a profiling window."""
+    decode = interpret(tables).decode
+    return decode.filter(pa.array(steady_mask(decode)))
+
+
+def steady_mask(decode: pa.Table | pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which interpreted decode rows carry no excluding flag."""
+    flags = decode["flags"]
+    if isinstance(flags, pa.ChunkedArray):
+        flags = flags.combine_chunks()
+    parents = pc.list_parent_indices(flags)
+    excluded = pc.is_in(flags.flatten(), value_set=pa.array(EXCLUDING))
+    steady = np.ones(decode.num_rows, bool)
+    steady[parents.filter(excluded).to_numpy()] = False
+    return steady
+
+
+def _steps(batch: pa.RecordBatch, speculative: bool | None) -> npt.NDArray[np.float64]:
+    running, speed = _floats(batch, "running_req"), _floats(batch, "gen_throughput_tok_s")
+    length = _floats(batch, "accept_len")
+    if speculative is False:
+        length = np.where(np.isnan(length), 1.0, length)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = 1000.0 * running * length / speed
+    steps[~((running > 0) & (speed > 0))] = np.nan
+    return steps
+
+
+def _floats(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
+    return np.asarray(batch[name].cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _has_flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    parents = pc.list_parent_indices(batch["flags"])
+    flat = batch["flags"].flatten()
+    damaged = np.zeros(batch.num_rows, bool)
+    damaged[parents.filter(pc.equal(flat, "damaged")).to_numpy()] = True
+    return damaged
+
+
+def _flag_lists(damaged: npt.NDArray[np.bool_], marks: Mapping[str, npt.NDArray[np.bool_]]) -> pa.Array:
+    names = list(EXCLUDING)
+    table = np.stack([damaged, *(marks[name] for name in names[1:])], axis=1)
+    offsets = np.concatenate([[0], np.cumsum(table.sum(axis=1))]).astype(np.int32)
+    values = pa.DictionaryArray.from_arrays(np.nonzero(table)[1].astype(np.int32), pa.array(names)).cast(pa.string())
+    return pa.ListArray.from_arrays(pa.array(offsets), values).cast(DECODE.field("flags").type)
+
+
+def _by_server(batch: pa.RecordBatch) -> Iterator[tuple[str, int, npt.NDArray[np.bool_]]]:
+    servers = batch["server"].to_numpy()
+    files = batch["file"].indices.to_numpy()
+    names = batch["file"].dictionary.to_pylist()
+    for file in np.unique(files):
+        of_file = files == file
+        for server in np.unique(servers[of_file]):
+            yield names[file], int(server), of_file & (servers == server)
+
+
+def _groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
+    """Row numbers by (file, server, ranks): one scheduler's lines, in order."""
+    names = batch["file"].dictionary.to_pylist()
+    columns = [batch["file"].indices.to_numpy(), batch["server"].to_numpy()]
+    columns += [pc.fill_null(batch[name], -1).to_numpy() for name in _RANKS]
+    stacked = np.stack([c.astype(np.int64) for c in columns], axis=1)
+    unique, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    order = np.argsort(inverse, kind="stable")
+    bounds = np.searchsorted(inverse[order], np.arange(len(unique) + 1))
+    for number, row in enumerate(unique):
+        key = (names[row[0]], *(int(v) for v in row[1:]))
+        yield key, order[bounds[number] : bounds[number + 1]]

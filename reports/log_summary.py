@@ -1,0 +1,198 @@
+"""The summary of a log for a person: in the terminal and as markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from profkit.escape import markdown, visible
+from profkit.serving.result import BatchRow, LogSummary, ServerSummary, Spread
+
+_BARS = "▁▂▃▄▅▆▇█"
+_MOST_BATCH_ROWS = 12
+_SIGNS = {"problem": "✗", "warning": "!", "info": "·"}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """ANSI codes, or nothing."""
+
+    bold: str = ""
+    dim: str = ""
+    red: str = ""
+    yellow: str = ""
+    end: str = ""
+
+
+PLAIN = Style()
+COLOUR = Style("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m")
+
+
+def terminal(summary: LogSummary, *, colour: bool = False) -> str:
+    """The summary as text for a terminal; everything from the log is made harmless."""
+    style = COLOUR if colour else PLAIN
+    blocks = [_server(server, style) for server in summary.servers]
+    blocks += [_bench(row) for row in summary.bench]
+    if summary.warnings:
+        blocks.append("\n".join(f"{style.yellow}warning:{style.end} {visible(w, 300)}" for w in summary.warnings))
+    return "\n\n".join(blocks) + "\n"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """One character per value, from the lowest to the highest; a gap where there is none."""
+    known = [v for v in values if v is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    span = high - low
+    return "".join(
+        " " if v is None else _BARS[-1] if not span else _BARS[min(7, int(8 * (v - low) / span))] for v in values
+    )
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure with about ``digits`` significant digits, without an exponent; ``-`` when unknown."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    size = len(str(int(abs(value))))
+    decimals = max(0, digits - size) if abs(value) >= 1 else digits
+    return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _server(server: ServerSummary, style: Style) -> str:
+    lines = [f"{style.bold}{_title(server)}{style.end}", f"{style.dim}{_subtitle(server)}{style.end}", ""]
+    decode = server.decode
+    if decode.lines:
+        lines += _figures(server)
+    else:
+        lines.append("  No decode line: the server answered nothing, or the log ends before it did.")
+    if server.by_batch:
+        lines += ["", *_batch_table(server.by_batch, speculative=server.speculative is not False)]
+    happened = _events(server)
+    if happened:
+        lines += ["", f"  {style.dim}In the log: {happened}{style.end}"]
+    for finding in server.findings:
+        tint = {"problem": style.red, "warning": style.yellow}.get(finding.severity, "")
+        place = f"  ({visible(', '.join(finding.evidence[:3]), 120)})" if finding.evidence else ""
+        lines.append(f"  {tint}{_SIGNS[finding.severity]} {visible(finding.sentence, 400)}{style.end}{style.dim}{place}{style.end}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _title(server: ServerSummary) -> str:
+    model = visible(PurePath(server.model).name, 80) if server.model else "unknown model"
+    if server.algorithm:
+        how = f"{visible(server.algorithm, 40)} speculation"
+    elif server.speculative is False:
+        how = "no speculation"
+    else:
+        how = "speculation" if server.speculative else "speculation unknown"
+    return f"{model}, {how}"
+
+
+def _subtitle(server: ServerSummary) -> str:
+    parts = [f"server {server.server} at {visible(server.start_line or 'the start', 120)}"]
+    low, high = server.version_range
+    if server.engine_version:
+        parts.append(f"{server.engine} {visible(server.engine_version, 40)}")
+    elif low:
+        parts.append(f"{server.engine} {low}" if low == high else f"{server.engine} {low} to {high}")
+    parallel = [f"{n} {v}" for n, v in (("tp", server.tp), ("dp", server.dp), ("pp", server.pp), ("ep", server.ep)) if v]
+    parts += [" ".join(parallel)] if parallel else []
+    drafts = [
+        f"{name} {value}"
+        for name, value in (
+            ("steps", server.num_steps),
+            ("topk", server.topk),
+            ("draft tokens", server.num_draft_tokens),
+        )
+        if value is not None and server.algorithm
+    ]
+    return " · ".join([*parts, *([", ".join(drafts)] if drafts else [])])
+
+
+def _figures(server: ServerSummary) -> list[str]:
+    decode = server.decode
+    kept = decode.lines - decode.damaged - decode.flagged
+    several = server.dp is not None and server.dp > 1
+    speed = decode.cluster_throughput_tok_s if several else decode.gen_throughput_tok_s
+    rows = [("throughput", f"{_range(speed)} tok/s" + (" over all DP ranks" if several else ""))]
+    if decode.accept_len.p50 is not None:
+        rows.append(("accept length", f"{number(decode.accept_len.mean)} mean, {_range(decode.accept_len)}"))
+    rows.append(("step", f"{_range(decode.step_ms)} ms" if decode.step_ms.p50 is not None else "unknown"))
+    if decode.cuda_graph_share is not None:
+        rows.append(("graphs", f"{100 * decode.cuda_graph_share:.0f} % of the decode lines"))
+    left_out = [f"{decode.flagged} after idle or prefill or while profiling"] if decode.flagged else []
+    left_out += [f"{decode.damaged} damaged"] if decode.damaged else []
+    rows.append(("decode lines", f"{decode.lines}, {kept} averaged" + (f" ({', '.join(left_out)})" if left_out else "")))
+    return [f"  {name:<14} {text}" for name, text in rows]
+
+
+def _range(spread: Spread) -> str:
+    if spread.p50 is None:
+        return "unknown"
+    return f"{number(spread.p50)} median ({number(spread.p10)} to {number(spread.p90)})"
+
+
+def _batch_table(rows: Sequence[BatchRow], *, speculative: bool) -> list[str]:
+    shown = sorted(sorted(rows, key=lambda r: -r.lines)[:_MOST_BATCH_ROWS], key=lambda r: r.running_req)
+    head = ["running", "lines", "tok/s", "step ms", *(["accept len"] if speculative else []), "KV used"]
+    cells = [
+        [
+            str(row.running_req),
+            str(row.lines),
+            number(row.gen_throughput_tok_s.mean),
+            number(row.step_ms.p50),
+            *([number(row.accept_len.mean)] if speculative else []),
+            "-" if row.token_usage is None else f"{100 * row.token_usage:.0f} %",
+        ]
+        for row in shown
+    ]
+    widths = [max(len(r[i]) for r in [head, *cells]) for i in range(len(head))]
+    lines = ["  " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in [head, *cells]]
+    if len(rows) > len(shown):
+        lines.append(f"  and {len(rows) - len(shown)} more batch sizes with fewer lines")
+    return lines
+
+
+def _events(server: ServerSummary) -> str:
+    hidden = {"weight_load_begin", "graph_capture_begin", "memory_pool", "profile_stop"}
+    parts = [f"{count} {kind.replace('_', ' ')}" for kind, count in server.events.items() if kind not in hidden]
+    return ", ".join(parts)
+
+
+def _bench(row: object) -> str:
+    assert isinstance(row, dict)
+    figures = row.get("figures")
+    assert isinstance(figures, dict)
+    place = visible(f"{row.get('tool')} at {row.get('file')}:{row.get('line')}", 160)
+    shown = [f"  {visible(str(k), 60)}: {visible(str(v), 60)}" for k, v in list(figures.items())[:40]]
+    return "\n".join([place, *shown])
+
+
+def as_markdown(summary: LogSummary) -> str:
+    """The summary as a markdown document."""
+    parts = ["# Server log", ""]
+    for server in summary.servers:
+        parts += [f"## {markdown(_title(server))}", "", markdown(_subtitle(server)), ""]
+        parts += [f"- {markdown(line.strip())}" for line in _figures(server)] if server.decode.lines else []
+        parts += ["", *_markdown_table(server.by_batch), ""]
+        parts += [f"- **{f.severity}**: {markdown(f.sentence)} {markdown(', '.join(f.evidence[:3]))}" for f in server.findings]
+        parts.append("")
+    parts += [f"- {markdown(w)}" for w in summary.warnings]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _markdown_table(rows: Iterable[BatchRow]) -> list[str]:
+    rows = list(rows)
+    if not rows:
+        return []
+    lines = ["| running | lines | tok/s | step ms | accept len |", "|--:|--:|--:|--:|--:|"]
+    lines += [
+        f"| {r.running_req} | {r.lines} | {number(r.gen_throughput_tok_s.mean)} | {number(r.step_ms.p50)} "
+        f"| {number(r.accept_len.mean)} |"
+        for r in rows
+    ]
+    return lines
