@@ -50,7 +50,7 @@ class ByteSource:
         else:
             try:
                 self.size = Path(path).stat().st_size
-                self._file = Path(path).open("rb")
+                self._file = Path(path).open("rb")  # noqa: SIM115 (closed with the stream)
             except OSError as error:
                 raise InputError(f"{self.name}: {error.strerror or error}; check the path") from error
         self._first = self._read_raw(_INPUT_CHUNK)
@@ -133,6 +133,8 @@ class ByteSource:
     def _gzip(self) -> Iterator[bytes]:
         from isal import isal_zlib
 
+        broken: Any = isal_zlib.error
+
         def fresh() -> Any:
             return isal_zlib.decompressobj(wbits=31)
 
@@ -150,7 +152,7 @@ class ByteSource:
                     member, finished = fresh(), False
                 try:
                     data = member.decompress(pending, CHUNK)
-                except isal_zlib.error as error:
+                except broken as error:
                     self._damaged("gzip", error)
                     return
                 pending = member.unconsumed_tail or member.unused_data
@@ -170,7 +172,7 @@ class ByteSource:
     def _zstd(self) -> Iterator[bytes]:
         import pyarrow as pa
 
-        raw = _Tee(self)
+        raw: Any = _Tee(self)
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as stream:
             while True:
                 try:

@@ -77,7 +77,10 @@ def _server(server: ServerSummary, style: Style) -> str:
     for finding in server.findings:
         tint = {"problem": style.red, "warning": style.yellow}.get(finding.severity, "")
         place = f"  ({visible(', '.join(finding.evidence[:3]), 120)})" if finding.evidence else ""
-        lines.append(f"  {tint}{_SIGNS[finding.severity]} {visible(finding.sentence, 400)}{style.end}{style.dim}{place}{style.end}")
+        lines.append(
+            f"  {tint}{_SIGNS[finding.severity]} {visible(finding.sentence, 400)}{style.end}"
+            f"{style.dim}{place}{style.end}"
+        )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -99,7 +102,9 @@ def _subtitle(server: ServerSummary) -> str:
         parts.append(f"{server.engine} {visible(server.engine_version, 40)}")
     elif low:
         parts.append(f"{server.engine} {low}" if low == high else f"{server.engine} {low} to {high}")
-    parallel = [f"{n} {v}" for n, v in (("tp", server.tp), ("dp", server.dp), ("pp", server.pp), ("ep", server.ep)) if v]
+    parallel = [
+        f"{n} {v}" for n, v in (("tp", server.tp), ("dp", server.dp), ("pp", server.pp), ("ep", server.ep)) if v
+    ]
     parts += [" ".join(parallel)] if parallel else []
     drafts = [
         f"{name} {value}"
@@ -126,7 +131,9 @@ def _figures(server: ServerSummary) -> list[str]:
         rows.append(("graphs", f"{100 * decode.cuda_graph_share:.0f} % of the decode lines"))
     left_out = [f"{decode.flagged} after idle or prefill or while profiling"] if decode.flagged else []
     left_out += [f"{decode.damaged} damaged"] if decode.damaged else []
-    rows.append(("decode lines", f"{decode.lines}, {kept} averaged" + (f" ({', '.join(left_out)})" if left_out else "")))
+    rows.append(
+        ("decode lines", f"{decode.lines}, {kept} averaged" + (f" ({', '.join(left_out)})" if left_out else ""))
+    )
     return [f"  {name:<14} {text}" for name, text in rows]
 
 
@@ -179,7 +186,9 @@ def as_markdown(summary: LogSummary) -> str:
         parts += [f"## {markdown(_title(server))}", "", markdown(_subtitle(server)), ""]
         parts += [f"- {markdown(line.strip())}" for line in _figures(server)] if server.decode.lines else []
         parts += ["", *_markdown_table(server.by_batch), ""]
-        parts += [f"- **{f.severity}**: {markdown(f.sentence)} {markdown(', '.join(f.evidence[:3]))}" for f in server.findings]
+        parts += [
+            f"- **{f.severity}**: {markdown(f.sentence)} {markdown(', '.join(f.evidence[:3]))}" for f in server.findings
+        ]
         parts.append("")
     parts += [f"- {markdown(w)}" for w in summary.warnings]
     return "\n".join(parts).rstrip() + "\n"

@@ -18,7 +18,8 @@ Value: TypeAlias = int | float | bool | str | None
 
 START: Final[dict[bytes, LineKind]] = {b"Decode batch": "decode", b"Prefill batch": "prefill"}
 _OPENING = re.compile(
-    rb"(?:Decode|Prefill) batch(?: \[(?P<iteration>\d{1,18})\])?(?:\(mixed #running-req: (?P<mixed>\d{1,18})\))?(?P<separator>[.,]) ?"
+    rb"(?:Decode|Prefill) batch(?: \[(?P<iteration>\d{1,18})\])?(?:\(mixed #running-req: (?P<mixed>\d{1,18})\))?"
+    rb"(?P<separator>[.,]) ?"
 )
 _INT = re.compile(r"-?\d{1,18}\Z")
 _FLOAT = re.compile(r"-?(?:\d{1,18}(?:\.\d{1,18})?(?:e[+-]?\d{1,3})?|nan|inf)\Z")

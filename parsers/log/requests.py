@@ -28,7 +28,11 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "accepted_drafts": ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num"),
     "proposed_drafts": ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num"),
 }
-_STATS_COLUMNS: Final = {"input len": "input_tokens", "cached input len": "cached_tokens", "output len": "output_tokens"}
+_STATS_COLUMNS: Final = {
+    "input len": "input_tokens",
+    "cached input len": "cached_tokens",
+    "output len": "output_tokens",
+}
 _DURATION_COLUMNS: Final = {
     "queue_duration": "queue_ms",
     "initial_prefill_elapsed": "prefill_ms",
@@ -61,7 +65,7 @@ def _finish(message: str) -> dict[str, Any]:
     rid = _RID.search(message[:5000])
     start = message.rfind(_META)
     meta = _literal(message[start + len(_META) :].rstrip()) if start >= 0 else None
-    row = _from_meta(meta) if meta is not None else {"extra": {"damage": "its figures are cut"}}
+    row: dict[str, Any] = {"extra": {"damage": "its figures are cut"}} if meta is None else _from_meta(meta)
     if rid and not row.get("rid"):
         row["rid"] = visible(rid[1], 200)
     return row

@@ -28,7 +28,7 @@ class Rows:
         return pa.RecordBatch.from_arrays([self._column(field, rows) for field in self.schema], schema=self.schema)
 
     @staticmethod
-    def _column(field: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
+    def _column(field: Any, rows: list[Mapping[str, Any]]) -> Any:
         values = [row.get(field.name) for row in rows]
         if pa.types.is_map(field.type):
             values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]

@@ -32,7 +32,7 @@ def expand(paths: Sequence[str]) -> list[str]:
                 raise InputError(f"{path}: no server*.log, bench*.jsonl or nccl*.log in this folder; name the files")
             files += found
         elif not Path(path).exists() and glob.has_magic(path):
-            found = sorted(p for p in glob.glob(path, recursive=True) if Path(p).is_file())
+            found = sorted(p for p in glob.iglob(path, recursive=True) if Path(p).is_file())  # noqa: PTH207 (absolute too)
             if not found:
                 raise InputError(f"{path}: nothing matches; check the path")
             files += found

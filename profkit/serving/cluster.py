@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from profkit.serving.columns import Floats, floats, integers
 from profkit.serving.result import Spread
 
 _CLOCK_STEP_S = 1.0  # most logs print whole seconds
 
 
-def cluster_samples(decode: pa.Table) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def cluster_samples(decode: pa.Table) -> tuple[Floats, Floats]:
     """Times and summed throughput: at each line the latest line of every rank, if not older than two intervals.
 
     A rank's interval is the time between its last two lines. Of the pipeline stages and tensor ranks of one
     data-parallel rank only the first that logs is counted.
     """
     table = _one_per_dp(decode)
-    table = table.filter(pc.and_(pc.is_valid(table["time"]), pc.is_valid(table["gen_throughput_tok_s"])))
-    times = table["time"].to_numpy()
-    speeds = table["gen_throughput_tok_s"].to_numpy()
-    ranks = pc.fill_null(table["dp"], -1).to_numpy()
+    times, speeds, ranks = floats(table, "time"), floats(table, "gen_throughput_tok_s"), integers(table, "dp", -1)
+    usable = ~(np.isnan(times) | np.isnan(speeds))
+    times, speeds, ranks = times[usable], speeds[usable], ranks[usable]
     unique = np.unique(ranks)
     if len(unique) <= 1:
         return times, speeds
@@ -45,8 +43,10 @@ def cluster_samples(decode: pa.Table) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 def cluster_throughput(decode: pa.Table) -> Spread:
     """Percentiles of the summed throughput over the lines, and their mean."""
-    if _one_per_dp(decode)["dp"].drop_null().unique().to_pylist()[1:] == []:
-        speeds = _one_per_dp(decode)["gen_throughput_tok_s"].drop_null().to_numpy()
+    table = _one_per_dp(decode)
+    if len(np.unique(integers(table, "dp", -1))) <= 1:
+        speeds = floats(table, "gen_throughput_tok_s")
+        speeds = speeds[~np.isnan(speeds)]
     else:
         _, speeds = cluster_samples(decode)
     if not len(speeds):
@@ -57,7 +57,7 @@ def cluster_throughput(decode: pa.Table) -> Spread:
 
 def _one_per_dp(decode: pa.Table) -> pa.Table:
     """Only the first pipeline stage and tensor rank that logs for each data-parallel rank."""
-    dp, pp, tp = (pc.fill_null(decode[name], -1).to_numpy() for name in ("dp", "pp", "tp"))
+    dp, pp, tp = (integers(decode, name, -1) for name in ("dp", "pp", "tp"))
     keep = np.ones(len(dp), bool)
     for rank in np.unique(dp):
         mine = dp == rank

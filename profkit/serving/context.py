@@ -36,7 +36,7 @@ class RankContext:
         prefills: Sequence[tuple[Lines, Mask]],
         profile: Sequence[tuple[int, bool]],
     ) -> dict[str, Mask]:
-        """Flags of the decode lines ``lines``; ``prefills`` are the new prefill lines and whether each found no work."""
+        """Flags of the decode lines ``lines``; ``prefills`` are new prefill lines and whether each found no work."""
         before = np.concatenate([[self._last_line], lines[:-1]])
         self._prefill_lines = np.concatenate([self._prefill_lines, *(p[0] for p in prefills)])
         self._prefill_idle = np.concatenate([self._prefill_idle, *(p[1] for p in prefills)])

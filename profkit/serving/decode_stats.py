@@ -7,13 +7,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from profkit.serving.cluster import cluster_throughput
+from profkit.serving.columns import Floats, booleans, flagged, floats, integers, known
 from profkit.serving.interpret import steady_mask
 from profkit.serving.result import BatchRow, DecodeSummary, Spread
 
-Floats = npt.NDArray[np.float64]
 SAMPLE_COLUMNS: Final = (
     "file", "line", "time", "dp", "pp", "tp", "running_req", "token", "token_usage", "swa_token_usage", "accept_len",
     "accept_rate", "accepted_per_draft_token", "cuda_graph", "gen_throughput_tok_s", "queue_req", "step_ms", "flags",
@@ -38,14 +37,13 @@ class DecodeStats:
     def add(self, batch: pa.RecordBatch) -> None:
         """Lines of this server."""
         steady = steady_mask(batch)
-        damaged = _flag(batch, "damaged")
+        damaged = flagged(batch, ["damaged"])
         self.lines += batch.num_rows
         self.damaged += int(damaged.sum())
         self.flagged += int((~steady & ~damaged).sum())
-        graph = batch["cuda_graph"].filter(pa.array(steady)).drop_null()
-        self._graph_known += len(graph)
-        self._graph += graph.true_count
-        self._speculation |= bool(pc.any(pc.greater(batch["accept_len"], 1.0)).as_py())
+        self._graph_known += int((known(batch, "cuda_graph") & steady).sum())
+        self._graph += int((booleans(batch, "cuda_graph", False) & steady).sum())
+        self._speculation |= bool((floats(batch, "accept_len") > 1.0).any())
         self._add_sums(batch, steady)
         self._add_sample(batch)
 
@@ -84,10 +82,11 @@ class DecodeStats:
         """Steady lines by number of running requests, smallest first."""
         sample = self.sample()
         steady = sample.filter(pa.array(steady_mask(sample)))
+        sizes = integers(steady, "running_req", -1)
         rows = []
         for running in sorted(self._sums):
             sums = self._sums[running]
-            part = steady.filter(pc.equal(steady["running_req"], running))
+            part = steady.filter(pa.array(sizes == running))
             rows.append(
                 BatchRow(
                     running_req=running,
@@ -95,14 +94,14 @@ class DecodeStats:
                     gen_throughput_tok_s=_spread(part, "gen_throughput_tok_s", _mean(sums, "speed")),
                     accept_len=_spread(part, "accept_len", _mean(sums, "accept")),
                     step_ms=_spread(part, "step_ms", _mean(sums, "step")),
-                    token_usage=pc.mean(part["token_usage"]).as_py() if part.num_rows else None,
+                    token_usage=_average(floats(part, "token_usage")),
                 )
             )
         return tuple(rows)
 
     def _add_sums(self, batch: pa.RecordBatch, steady: npt.NDArray[np.bool_]) -> None:
-        running, speed = _floats(batch, "running_req"), _floats(batch, "gen_throughput_tok_s")
-        length, step = _floats(batch, "accept_len"), _floats(batch, "step_ms")
+        running, speed = floats(batch, "running_req"), floats(batch, "gen_throughput_tok_s")
+        length, step = floats(batch, "accept_len"), floats(batch, "step_ms")
         usable = steady & (running > 0) & ~np.isnan(speed)
         # A line covers a fixed number of steps, so running requests count request-steps, and with the accept
         # length tokens; where that is not printed it is taken as constant, and cancels.
@@ -155,19 +154,14 @@ def _mean(sums: Floats, name: str) -> float | None:
 
 
 def _spread(table: pa.Table, column: str, mean: float | None) -> Spread:
-    values = table[column].drop_null().to_numpy()
+    values = floats(table, column)
+    values = values[~np.isnan(values)]
     if not len(values):
         return Spread(mean=mean)
     low, middle, high = np.percentile(values, (10, 50, 90))
     return Spread(float(low), float(middle), float(high), mean)
 
 
-def _flag(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
-    parents = pc.list_parent_indices(batch["flags"])
-    found = np.zeros(batch.num_rows, bool)
-    found[parents.filter(pc.equal(batch["flags"].flatten(), name)).to_numpy()] = True
-    return found
-
-
-def _floats(batch: pa.RecordBatch, name: str) -> Floats:
-    return np.asarray(batch[name].cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+def _average(values: Floats) -> float | None:
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else None

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from profkit.logs import LogTables
+from profkit.serving.columns import codes, flagged, floats, integers, pc
 from profkit.serving.context import RankContext
 from profkit.serving.eras import EVIDENCE_LINES, EraEvidence
 from profkit.tables import DECODE
@@ -66,9 +66,9 @@ class Interpreter:
 
     def prefill(self, batch: pa.RecordBatch) -> None:
         """Prefill lines up to here: a decode line behind one carries its time."""
-        lines = batch["line"].to_numpy()
+        lines = integers(batch, "line", 0)
         # A prefill that found no running request came to an idle server.
-        idle = pc.fill_null(pc.equal(batch["running_req"], 0), False).to_numpy(zero_copy_only=False)
+        idle = integers(batch, "running_req", -1) == 0
         for key, rows in _groups(batch):
             self._prefills.setdefault(key, []).append((lines[rows], idle[rows]))
 
@@ -79,7 +79,7 @@ class Interpreter:
             key = (file, server)
             if key not in self._evidence:
                 self._evidence[key] = EraEvidence(self._servers.get(key, {}))
-            self._evidence[key].add(_floats(batch, "accept_len")[mask], _floats(batch, "accept_rate")[mask])
+            self._evidence[key].add(floats(batch, "accept_len")[mask], floats(batch, "accept_rate")[mask])
         if all(e.count >= EVIDENCE_LINES or e.decision for e in self._evidence.values()):
             yield from self.finish()
 
@@ -91,8 +91,8 @@ class Interpreter:
 
     def _flagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         count = batch.num_rows
-        lines = batch["line"].to_numpy()
-        damaged = _has_flags(batch)
+        lines = integers(batch, "line", 0)
+        damaged = flagged(batch, ["damaged"])
         marks = {name: np.zeros(count, bool) for name in EXCLUDING[1:]}
         for key, rows in _groups(batch):
             file, server = key[0], key[1]
@@ -111,17 +111,16 @@ class Interpreter:
             )
             for name, mask in found.items():
                 marks[name][whole] = mask
-        running = pc.fill_null(batch["running_req"], 1).to_numpy(zero_copy_only=False)
-        marks["empty_batch"] = ~damaged & (running == 0)
-        return batch.set_column(batch.schema.get_field_index("flags"), DECODE.field("flags"), _flag_lists(damaged, marks))
+        marks["empty_batch"] = ~damaged & (integers(batch, "running_req", -1) == 0)
+        return _with(batch, {"flags": _flag_lists(damaged, marks)})
 
     def _measured(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         count = batch.num_rows
         steps = np.full(count, np.nan)
         shares = np.full(count, np.nan)
         eras = np.full(count, None, object)
-        lengths = _floats(batch, "accept_len")
-        rated = ~np.isnan(_floats(batch, "accept_rate"))
+        lengths = floats(batch, "accept_len")
+        rated = ~np.isnan(floats(batch, "accept_rate"))
         for file, server, mask in _by_server(batch):
             facts = self._servers.get((file, server), {})
             steps[mask] = _steps(batch, facts.get("speculative"))[mask]
@@ -130,14 +129,12 @@ class Interpreter:
             if draft is not None and draft > 1:
                 shares[mask] = (lengths[mask] - 1.0) / (draft - 1)
             eras[mask & rated] = decision.era
-        columns = {
+        columns: dict[str, Any] = {
             "step_ms": pa.array(steps, pa.float64(), from_pandas=True),
             "accepted_per_draft_token": pa.array(shares, pa.float64(), from_pandas=True),
             "accept_rate_era": pa.array(eras, pa.string()),
         }
-        for name, values in columns.items():
-            batch = batch.set_column(batch.schema.get_field_index(name), DECODE.field(name), values)
-        return batch
+        return _with(batch, columns)
 
 
 def interpret(tables: LogTables) -> LogTables:
@@ -168,19 +165,12 @@ def steady_decode(tables: LogTables) -> pa.Table:
 
 def steady_mask(decode: pa.Table | pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Which interpreted decode rows carry no excluding flag."""
-    flags = decode["flags"]
-    if isinstance(flags, pa.ChunkedArray):
-        flags = flags.combine_chunks()
-    parents = pc.list_parent_indices(flags)
-    excluded = pc.is_in(flags.flatten(), value_set=pa.array(EXCLUDING))
-    steady = np.ones(decode.num_rows, bool)
-    steady[parents.filter(excluded).to_numpy()] = False
-    return steady
+    return ~flagged(decode, EXCLUDING)
 
 
 def _steps(batch: pa.RecordBatch, speculative: bool | None) -> npt.NDArray[np.float64]:
-    running, speed = _floats(batch, "running_req"), _floats(batch, "gen_throughput_tok_s")
-    length = _floats(batch, "accept_len")
+    running, speed = floats(batch, "running_req"), floats(batch, "gen_throughput_tok_s")
+    length = floats(batch, "accept_len")
     if speculative is False:
         length = np.where(np.isnan(length), 1.0, length)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -189,30 +179,24 @@ def _steps(batch: pa.RecordBatch, speculative: bool | None) -> npt.NDArray[np.fl
     return steps
 
 
-def _floats(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
-    return np.asarray(batch[name].cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+def _with(batch: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.RecordBatch:
+    for name, values in columns.items():
+        batch = batch.set_column(batch.schema.get_field_index(name), DECODE.field(name), values)
+    return batch
 
 
-def _has_flags(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    parents = pc.list_parent_indices(batch["flags"])
-    flat = batch["flags"].flatten()
-    damaged = np.zeros(batch.num_rows, bool)
-    damaged[parents.filter(pc.equal(flat, "damaged")).to_numpy()] = True
-    return damaged
-
-
-def _flag_lists(damaged: npt.NDArray[np.bool_], marks: Mapping[str, npt.NDArray[np.bool_]]) -> pa.Array:
+def _flag_lists(damaged: npt.NDArray[np.bool_], marks: Mapping[str, npt.NDArray[np.bool_]]) -> Any:
     names = list(EXCLUDING)
     table = np.stack([damaged, *(marks[name] for name in names[1:])], axis=1)
     offsets = np.concatenate([[0], np.cumsum(table.sum(axis=1))]).astype(np.int32)
-    values = pa.DictionaryArray.from_arrays(np.nonzero(table)[1].astype(np.int32), pa.array(names)).cast(pa.string())
-    return pa.ListArray.from_arrays(pa.array(offsets), values).cast(DECODE.field("flags").type)
+    values: Any = pa.DictionaryArray.from_arrays(np.nonzero(table)[1].astype(np.int32), pa.array(names))
+    lists: Any = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values.cast(pa.string()))
+    return lists.cast(DECODE.field("flags").type)
 
 
 def _by_server(batch: pa.RecordBatch) -> Iterator[tuple[str, int, npt.NDArray[np.bool_]]]:
-    servers = batch["server"].to_numpy()
-    files = batch["file"].indices.to_numpy()
-    names = batch["file"].dictionary.to_pylist()
+    servers = integers(batch, "server", -1)
+    files, names = codes(batch, "file")
     for file in np.unique(files):
         of_file = files == file
         for server in np.unique(servers[of_file]):
@@ -221,11 +205,9 @@ def _by_server(batch: pa.RecordBatch) -> Iterator[tuple[str, int, npt.NDArray[np
 
 def _groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
     """Row numbers by (file, server, ranks): one scheduler's lines, in order."""
-    names = batch["file"].dictionary.to_pylist()
-    columns = [batch["file"].indices.to_numpy(), batch["server"].to_numpy()]
-    columns += [pc.fill_null(batch[name], -1).to_numpy() for name in _RANKS]
-    stacked = np.stack([c.astype(np.int64) for c in columns], axis=1)
-    unique, inverse = np.unique(stacked, axis=0, return_inverse=True)
+    files, names = codes(batch, "file")
+    columns = [files, integers(batch, "server", -1), *(integers(batch, name, -1) for name in _RANKS)]
+    unique, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     order = np.argsort(inverse, kind="stable")
     bounds = np.searchsorted(inverse[order], np.arange(len(unique) + 1))

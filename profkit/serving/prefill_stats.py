@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from profkit.serving.columns import flagged, integers
 
 
 class PrefillStats:
@@ -16,12 +17,12 @@ class PrefillStats:
     def add(self, batch: pa.RecordBatch) -> None:
         """Lines of this server."""
         self._lines += batch.num_rows
-        self._damaged += len(batch["flags"].flatten())
-        self._new += pc.sum(batch["new_token"]).as_py() or 0
-        self._cached += pc.sum(batch["cached_token"]).as_py() or 0
-        self._sequences += pc.sum(batch["new_seq"]).as_py() or 0
-        queue = pc.max(batch["queue_req"]).as_py()
-        if queue is not None:
+        self._damaged += int(flagged(batch, ["damaged"]).sum())
+        self._new += int(integers(batch, "new_token", 0).sum())
+        self._cached += int(integers(batch, "cached_token", 0).sum())
+        self._sequences += int(integers(batch, "new_seq", 0).sum())
+        queue = int(integers(batch, "queue_req", -1).max(initial=-1))
+        if queue >= 0:
             self._queue = max(queue, self._queue or 0)
 
     def summary(self) -> dict[str, float | int | None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from profkit.serving.columns import Floats, floats, integers, known
 
 _SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "verify_steps", "accepted_drafts", "proposed_drafts")
 _SPREAD = ("queue_ms", "prefill_ms", "decode_ms")
@@ -18,21 +19,21 @@ class RequestStats:
         self._count = 0
         self._sums: dict[str, int] = {}
         self._tokens = self._steps = 0
-        self._values: dict[str, list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = {name: [] for name in _SPREAD}
+        self._values: dict[str, list[Floats]] = {name: [] for name in _SPREAD}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Requests of this server."""
         for name in _SUMMED:
-            total = pc.sum(batch[name]).as_py()
-            if total is not None:
-                self._sums[name] = self._sums.get(name, 0) + total
-        both = pc.and_(pc.is_valid(batch["output_tokens"]), pc.greater(batch["verify_steps"], 0))
-        speculated = batch.filter(pc.fill_null(both, False))
-        self._tokens += pc.sum(speculated["output_tokens"]).as_py() or 0
-        self._steps += pc.sum(speculated["verify_steps"]).as_py() or 0
+            if known(batch, name).any():
+                self._sums[name] = self._sums.get(name, 0) + int(integers(batch, name, 0).sum())
+        tokens, steps = integers(batch, "output_tokens", 0), integers(batch, "verify_steps", 0)
+        speculated = (steps > 0) & known(batch, "output_tokens")
+        self._tokens += int(tokens[speculated].sum())
+        self._steps += int(steps[speculated].sum())
         if self._count < _KEPT:
             for name in _SPREAD:
-                self._values[name].append(batch[name].drop_null().to_numpy(zero_copy_only=False))
+                values = floats(batch, name)
+                self._values[name].append(values[~np.isnan(values)])
         self._count += batch.num_rows
 
     def summary(self) -> dict[str, float | int | None]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from profkit.logs import LogFile, LogTables
+from profkit.serving.columns import codes, integers, select
 from profkit.serving.decode_stats import DecodeStats
 from profkit.serving.findings import find
 from profkit.serving.interpret import Interpreter, ServerKey
@@ -112,14 +113,10 @@ def summarise(tables: LogTables) -> LogSummary:
 
 
 def _split(batch: pa.RecordBatch) -> list[tuple[ServerKey, pa.RecordBatch]]:
-    files = batch["file"].cast(pa.string())
-    pairs = sorted(set(zip(files.to_pylist(), batch["server"].to_pylist(), strict=True))) if batch.num_rows else []
-    if len(pairs) == 1:
-        return [(pairs[0], batch)]
-    return [
-        ((file, server), batch.filter(pc.and_(pc.equal(files, file), pc.equal(batch["server"], server))))
-        for file, server in pairs
-    ]
+    files, names = codes(batch, "file")
+    servers = integers(batch, "server", -1)
+    pairs = np.unique(np.stack([files, servers], axis=1), axis=0).tolist() if batch.num_rows else []
+    return [((names[file], server), select(batch, (files == file) & (servers == server))) for file, server in pairs]
 
 
 def _server_summary(key: ServerKey, found: _Server) -> ServerSummary:

@@ -23,11 +23,17 @@ def register(app: typer.Typer) -> None:
 
 
 def parse(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Logs, run folders, quoted globs, or - for stdin.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Logs, run folders, quoted globs, or - for stdin.")
+    ],
     table: Annotated[
         str | None,
-        typer.Option("--table", "-t", help="One table instead of the summary: decode, prefill, request, event, server, "
-                     "bench, nccl; of a trace: gpu_ops, launches, annotations, ..."),
+        typer.Option(
+            "--table",
+            "-t",
+            help="One table instead of the summary: decode, prefill, request, event, server, "
+            "bench, nccl; of a trace: gpu_ops, launches, annotations, ...",
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     output: OutputOption = None,
@@ -88,7 +94,9 @@ def write_log_table(
             if not seen and not any(file.kind != "unknown" for file in stream.files):
                 raise InputError(nothing_known(stream.files))
 
-        write(output, lambda sink: write_table(tables.LOG_TABLES[name], batches(), sink, wanted, name=name), force=force)
+        write(
+            output, lambda sink: write_table(tables.LOG_TABLES[name], batches(), sink, wanted, name=name), force=force
+        )
     for file in stream.files:
         for problem in file.problems:
             messages.warn(f"{file.path}: {problem.detail} ({problem.count}, first at {problem.where})")

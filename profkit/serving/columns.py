@@ -1,0 +1,69 @@
+"""Columns of Arrow tables as numpy arrays, with an explicit value for null."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Rows: TypeAlias = pa.Table | pa.RecordBatch
+
+# The stubs know fewer argument types than the library takes.
+pc: Any = pa.compute
+
+
+def column(rows: Rows, name: str) -> Any:
+    """A column as one Arrow array."""
+    values: Any = rows.column(name)
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def floats(rows: Rows, name: str) -> Floats:
+    """Numbers; NaN where null."""
+    return np.asarray(column(rows, name).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def integers(rows: Rows, name: str, missing: int) -> Integers:
+    """Integers; ``missing`` where null."""
+    filled = pc.fill_null(column(rows, name).cast(pa.int64()), missing)
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
+
+
+def booleans(rows: Rows, name: str, missing: bool) -> Mask:
+    """Truth values; ``missing`` where null."""
+    return np.asarray(pc.fill_null(column(rows, name), missing).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def known(rows: Rows, name: str) -> Mask:
+    """Where a column is not null."""
+    return np.asarray(pc.is_valid(column(rows, name)).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def codes(rows: Rows, name: str) -> tuple[Integers, list[str]]:
+    """A text column as numbers into a list of its values; -1 where null."""
+    values = column(rows, name)
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    numbers = pc.fill_null(values.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return np.asarray(numbers, np.int64), list(values.dictionary.to_pylist())
+
+
+def flagged(rows: Rows, names: Sequence[str]) -> Mask:
+    """Rows whose list column ``flags`` holds one of the names."""
+    flags = column(rows, "flags")
+    found = np.zeros(rows.num_rows, np.bool_)
+    hits = pc.is_in(flags.flatten(), value_set=pa.array(list(names), pa.string()))
+    found[pc.list_parent_indices(flags).filter(hits).to_numpy(zero_copy_only=False)] = True
+    return found
+
+
+def select(rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    """The rows where ``mask`` is true."""
+    return rows if mask.all() else rows.filter(pa.array(mask))
