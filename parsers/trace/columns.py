@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from profkit import tables
-from profkit.parsers.trace.events import Event, Number
-from profkit.parsers.trace.exact import integers, names, nanoseconds
+from profkit.parsers.trace.events import FRAME, Event, Number
+from profkit.parsers.trace.exact import Names, integers, nanoseconds
 
 CpuOps: TypeAlias = Literal["all", "collectives"]
 
@@ -32,7 +32,7 @@ _TABLE_OF: Final[dict[str | None, str]] = {
     ),
     **dict.fromkeys(("user_annotation", GPU_ANNOTATION), "annotations"),
     **dict.fromkeys(("cpu_op", "Operator"), "cpu_ops"),
-    "python_function": "frames",
+    FRAME: "frames",
     "Trace": _WINDOW,
 }
 # CPU ops that stand for communication; kept when only those are wanted.
@@ -47,9 +47,11 @@ def _device(event: Event) -> Number:
     return event.pid if event.args.device is None else event.args.device
 
 
-def _external(event: Event) -> Number:
-    found = event.args.external_id
-    return event.args.old_external_id if found is None else found
+def _external_ids(events: list[Event]) -> pa.Array[Any]:
+    found = [e.args.external_id for e in events]
+    if None in found:  # also written in lower case, by old profilers
+        found = [e.args.old_external_id if v is None else v for e, v in zip(events, found, strict=True)]
+    return integers(found)
 
 
 def _is_collective(event: Event) -> bool:
@@ -67,7 +69,8 @@ class Columns:
     def __init__(self, *, keep_frames: bool, cpu_ops: CpuOps = "all") -> None:
         self._keep_frames = keep_frames
         self._cpu_ops = cpu_ops
-        self._parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in tables.TRACE_TABLES}
+        self._parts: dict[str, list[dict[str, pa.Array[Any]]]] = {name: [] for name in tables.TRACE_TABLES}
+        self._names: defaultdict[tuple[str, str], Names] = defaultdict(Names)
         self._rows = dict.fromkeys(tables.TRACE_TABLES, 0)
         self._windows: list[tuple[int | None, int | None]] = []
         self.has_frames = False
@@ -76,16 +79,20 @@ class Columns:
     def add(self, events: Sequence[Event]) -> None:
         """Add a chunk of events."""
         self.events += len(events)
-        groups: defaultdict[str | None, list[Event]] = defaultdict(list)
+        route = _Router()
         for event in events:
-            if event.ph == "X":
-                groups[_TABLE_OF.get(event.cat)].append(event)
-            elif event.ph == "M":
-                groups["processes"].append(event)
+            route[event.cat](event)
+        groups: defaultdict[str | None, list[Event]] = defaultdict(list)
+        metadata: list[Event] = []
+        for table, group in route.groups.items():
+            # Nearly always all or none of a table's events are complete ("X") ones.
+            groups[table] = [e for e in group if e.ph == "X"]
+            if len(groups[table]) < len(group):
+                metadata += [e for e in group if e.ph == "M"]
         gpu, cpu, frames = groups["gpu_ops"], groups["cpu_ops"], groups["frames"]
         if self._cpu_ops == "collectives":
             cpu = [e for e in cpu if _is_collective(e)]
-        self._add_metadata(groups["processes"])
+        self._add_metadata(metadata)
         self._add_collectives(events, gpu, cpu)
         self._add_gpu(gpu)
         self._add_launches(groups["launches"])
@@ -98,16 +105,19 @@ class Columns:
             start, duration = (nanoseconds([text])[0].as_py() for text in (event.ts, event.dur))
             self._windows.append((start, duration))
 
-    def skip(self, count: int, *, frames: int) -> None:
-        """Count events that were dropped unread, ``frames`` of which are Python frames."""
+    def skip_frames(self, count: int) -> None:
+        """Count Python frames that were left out undecoded."""
         self.events += count
-        self.has_frames |= frames > 0
+        self.has_frames |= count > 0
 
-    def _append(self, table: str, columns: dict[str, pa.Array[Any]]) -> None:
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        if batch.num_rows:
-            self._parts[table].append(batch)
-            self._rows[table] += batch.num_rows
+    def _append(self, table: str, columns: dict[str, pa.Array[Any] | list[str | None]]) -> None:
+        """Add a chunk of rows; lists of text become dictionary codes."""
+        arrays = {
+            column: self._names[table, column].codes(values) if isinstance(values, list) else values
+            for column, values in columns.items()
+        }
+        self._parts[table].append(arrays)
+        self._rows[table] += len(next(iter(arrays.values())))
 
     def _add_gpu(self, events: list[Event]) -> None:
         if not events:
@@ -116,8 +126,8 @@ class Columns:
         self._append(
             "gpu_ops",
             {
-                "name": names([e.name for e in events]),
-                "category": names([GPU_CATEGORIES[e.cat or ""] for e in events]),
+                "name": [e.name for e in events],
+                "category": [GPU_CATEGORIES[e.cat or ""] for e in events],
                 "start_ns": nanoseconds([e.ts for e in events]),
                 "duration_ns": nanoseconds([e.dur for e in events]),
                 "stream": integers([_stream(e) for e in events]),
@@ -125,7 +135,7 @@ class Columns:
                 "correlation": integers([a.correlation for a in args]),
                 "graph_id": integers([a.graph_id for a in args]),
                 "graph_node_id": integers([a.graph_node_id for a in args]),
-                "external_id": integers([_external(e) for e in events]),
+                "external_id": _external_ids(events),
             },
         )
 
@@ -135,14 +145,14 @@ class Columns:
         self._append(
             "launches",
             {
-                "name": names([e.name for e in events]),
-                "category": names([e.cat for e in events]),
+                "name": [e.name for e in events],
+                "category": [e.cat for e in events],
                 "start_ns": nanoseconds([e.ts for e in events]),
                 "duration_ns": nanoseconds([e.dur for e in events]),
                 "pid": integers([e.pid for e in events]),
                 "tid": integers([e.tid for e in events]),
                 "correlation": integers([e.args.correlation for e in events]),
-                "external_id": integers([_external(e) for e in events]),
+                "external_id": _external_ids(events),
             },
         )
 
@@ -153,14 +163,14 @@ class Columns:
         self._append(
             "annotations",
             {
-                "name": names([e.name for e in events]),
-                "side": names(["gpu" if gpu else "host" for gpu in on_gpu]),
+                "name": [e.name for e in events],
+                "side": ["gpu" if gpu else "host" for gpu in on_gpu],
                 "start_ns": nanoseconds([e.ts for e in events]),
                 "duration_ns": nanoseconds([e.dur for e in events]),
                 "pid": integers([e.pid for e in events]),
                 "tid": integers([None if gpu else e.tid for e, gpu in zip(events, on_gpu, strict=True)]),
                 "stream": integers([_stream(e) if gpu else None for e, gpu in zip(events, on_gpu, strict=True)]),
-                "external_id": integers([_external(e) for e in events]),
+                "external_id": _external_ids(events),
             },
         )
 
@@ -170,12 +180,12 @@ class Columns:
         self._append(
             "cpu_ops",
             {
-                "name": names([e.name for e in events]),
+                "name": [e.name for e in events],
                 "start_ns": nanoseconds([e.ts for e in events]),
                 "duration_ns": nanoseconds([e.dur for e in events]),
                 "pid": integers([e.pid for e in events]),
                 "tid": integers([e.tid for e in events]),
-                "external_id": integers([_external(e) for e in events]),
+                "external_id": _external_ids(events),
             },
         )
 
@@ -185,7 +195,7 @@ class Columns:
         self._append(
             "frames",
             {
-                "name": names([e.name for e in events]),
+                "name": [e.name for e in events],
                 "start_ns": nanoseconds([e.ts for e in events]),
                 "duration_ns": nanoseconds([e.dur for e in events]),
                 "pid": integers([e.pid for e in events]),
@@ -207,12 +217,12 @@ class Columns:
             {
                 "gpu_op": integers([gpu_row.get(id(e)) for e in found]),
                 "cpu_op": integers([cpu_row.get(id(e)) for e in found]),
-                "name": names([a.collective for a in args]),
-                "dtype": names([a.dtype for a in args]),
+                "name": [a.collective for a in args],
+                "dtype": [a.dtype for a in args],
                 "in_elements": integers([a.in_elements for a in args]),
                 "out_elements": integers([a.out_elements for a in args]),
                 "group_size": integers([a.group_size for a in args]),
-                "group": names([a.group for a in args]),
+                "group": [a.group for a in args],
             },
         )
 
@@ -243,9 +253,27 @@ class Columns:
         return self._windows[0] if self._windows else (None, None)
 
     def table(self, name: str) -> pa.Table:
-        """The finished table; its chunks are merged and its dictionaries unified."""
+        """The finished table, each column in one piece."""
         schema = tables.TRACE_TABLES[name]
         parts = self._parts[name]
         if not parts:
             return tables.empty(schema)
-        return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().cast(schema)
+        columns = []
+        for field in schema:
+            values = pa.concat_arrays([part[field.name] for part in parts])
+            if pa.types.is_dictionary(field.type):
+                values = self._names[name, field.name].column(values)
+            columns.append(values)
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+class _Router(dict[str | None, Callable[[Event], None]]):
+    """Appends an event to the list of its table, by category; learns a category when it first comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: defaultdict[str | None, list[Event]] = defaultdict(list)
+
+    def __missing__(self, category: str | None) -> Callable[[Event], None]:
+        append = self[category] = self.groups[_TABLE_OF.get(category)].append
+        return append

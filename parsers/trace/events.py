@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 
 Number: TypeAlias = int | float | str | None
 ABSENT = Raw(b"")
+FRAME = "python_function"
 
 
 class Args(Struct, gc=False):

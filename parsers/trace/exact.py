@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+_Positions: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 
 _INTEGER = re.compile(r"-?\d+")
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
@@ -36,50 +39,65 @@ def nanoseconds(texts: Sequence[Any]) -> pa.Array[Any]:
     if not count:
         return pa.array([], pa.int64())
     joined = b"\n".join(texts) + b"\n"
-    fast = _plain_decimals(np.frombuffer(joined, np.uint8), count)
-    if fast is not None:
-        return fast
-    return pa.array([to_nanoseconds(bytes(t)) for t in texts], pa.int64())
+    data = np.frombuffer(joined, np.uint8)
+    ends = np.flatnonzero(data == _NEWLINE)
+    found = None
+    if ends.size == count:
+        found = _three_decimals(joined, data, ends)
+        if found is None:
+            found = _plain_decimals(data, ends)
+    return pa.array([to_nanoseconds(bytes(t)) for t in texts], pa.int64()) if found is None else found
 
 
-def _plain_decimals(data: np.ndarray[Any, Any], count: int) -> pa.Array[Any] | None:
-    """Numbers of digits with at most one dot and three decimals, one a line; ``None`` if there is anything else."""
-    breaks, dots = data == _NEWLINE, data == _DOT
-    marks = breaks | dots
-    ends, points = np.flatnonzero(breaks), np.flatnonzero(dots)
-    digits: Any = data[~marks]
-    if ends.size != count or not digits.size or digits.min() < _ZERO or digits.max() > _NINE:
+def _three_decimals(joined: bytes, data: _Bytes, ends: _Positions) -> pa.Array[Any] | None:
+    """Lines that all end in a dot and three digits, as today's profilers write them; ``None`` otherwise."""
+    count = ends.size
+    if int(ends[0]) < 4 or joined.count(b".") != count or not (data[ends - 4] == _DOT).all():
+        return None
+    # Without dots and line breaks the text of a line is its number of nanoseconds.
+    offsets = np.zeros(count + 1, np.int32)
+    offsets[1:] = ends - 2 * np.arange(count) - 1
+    return _cast(joined.translate(None, b".\n"), offsets)
+
+
+def _cast(digits: Any, offsets: Any) -> pa.Array[Any] | None:
+    """Integers from adjacent texts; ``None`` when one is no integer or beyond 64 bits."""
+    text = pa.Array.from_buffers(pa.utf8(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    try:
+        return pc.cast(text, pa.int64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _plain_decimals(data: _Bytes, ends: _Positions) -> pa.Array[Any] | None:
+    """Lines of digits with at most one dot and three decimals; ``None`` if there is anything else."""
+    count = ends.size
+    dots = data == _DOT
+    points = np.flatnonzero(dots)
+    digits = data[~(dots | (data == _NEWLINE))]
+    if not digits.size or digits.min() < _ZERO or digits.max() > _NINE:
         return None
     starts = np.empty_like(ends)
     starts[0], starts[1:] = 0, ends[:-1] + 1
-    decimals = np.zeros(count, np.int64)
+    decimals, dotted = np.zeros(count, np.int64), np.zeros(count, np.int64)
     if points.size:
         rows = np.searchsorted(ends, points)
-        if points.size > count or (np.diff(rows) == 0).any() or (points == starts[rows]).any():
+        if (np.diff(rows) == 0).any() or (points == starts[rows]).any():
             return None
         decimals[rows] = ends[rows] - points - 1
-        dotted = np.zeros(count, np.int64)
         dotted[rows] = 1
         if (decimals[rows] == 0).any():
             return None
-    else:
-        dotted = decimals
     lengths = ends - starts - dotted
     if decimals.max() > 3 or lengths.min() < 1 or (lengths - decimals).max() > _MAX_DIGITS:
         return None
-    offsets: Any = np.zeros(count + 1, np.int32)
+    offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    text = pa.Array.from_buffers(pa.utf8(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
-    try:
-        values: np.ndarray[Any, Any] = pc.cast(text, pa.int64()).to_numpy()
-    except pa.ArrowInvalid:  # beyond 64 bits
-        return None
-    if decimals.min() < 3:
-        scale = 10 ** (3 - decimals)
-        if (values > _HIGH // scale).any():
-            return None
-        values = values * scale
-    return pa.array(values, pa.int64())
+    found = _cast(digits, offsets)
+    if found is None or decimals.min() == 3:
+        return found
+    values, scale = found.to_numpy(), 10 ** (3 - decimals)
+    return None if (values > _HIGH // scale).any() else pa.array(values * scale, pa.int64())
 
 
 def to_integer(value: Any) -> int | None:
@@ -101,6 +119,21 @@ def integers(values: list[Any]) -> pa.Array[Any]:
         return pa.array([to_integer(v) for v in values], pa.int64())
 
 
-def names(values: list[str | None]) -> pa.Array[Any]:
-    """A dictionary-encoded column of strings."""
-    return pa.array(values, pa.string()).dictionary_encode()
+class Names(dict[str | None, int]):
+    """A dictionary-encoded column under construction: text to code, codes in order of first appearance."""
+
+    def __missing__(self, name: str | None) -> int:
+        if name is None:
+            return -1
+        code = self[name] = len(self)
+        return code
+
+    def codes(self, values: Sequence[str | None]) -> pa.Array[Any]:
+        """The codes of a chunk of values; null where there is no text."""
+        found = np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+        absent = found < 0
+        return pa.array(found, pa.int32(), mask=absent if absent.any() else None)
+
+    def column(self, codes: pa.Array[Any]) -> pa.Array[Any]:
+        """The finished column of all codes."""
+        return pa.DictionaryArray.from_arrays(codes, pa.array(list(self), pa.string()))

@@ -18,6 +18,9 @@ _COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 _COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
 _FIRST_KEY = re.compile(rb'\{[ \t\r\n]*"[A-Za-z_][^"\\]*"')
 BOUNDARY = re.compile(rb'\}[ \t\r\n]*,[ \t\r\n]*(?=\{[ \t\r\n]*"[A-Za-z_])')
+_FRAME_START = re.compile(
+    rb'\{[ \t\r\n]*"ph"[ \t\r\n]*:[ \t\r\n]*"X"[ \t\r\n]*,[ \t\r\n]*"cat"[ \t\r\n]*:[ \t\r\n]*"python_function"'
+)
 _EVENTS_KEY = b'"traceEvents"'
 _QUOTE, _OPEN = ord('"'), b"[{"
 _BOM = b"\xef\xbb\xbf"
@@ -104,6 +107,24 @@ class Layout:
 
     def __init__(self) -> None:
         self.separators: list[bytes] = []
+        self._frame = b""  # how a Python frame begins, through its category
+
+    def learn_frame(self, text: Buffer, position: int, end: int) -> None:
+        """Learn how Python frames begin, from a text with at least one."""
+        if not self._frame:
+            found = _FRAME_START.search(text, position, end)
+            self._frame = found.group() if found else b""
+
+    def only_frames(self, text: Buffer, position: int, end: int) -> int:
+        """How many Python frames the text consists of; 0 if it holds anything else, or that is not certain.
+
+        In valid JSON every event has the bytes ``"ph"``, since quotes inside strings are escaped. If these occur
+        just as often as frames begin, then nothing but frames is there.
+        """
+        if not self._frame or not text.startswith(self._frame, position, end):
+            return 0
+        frames = text.count(self._frame, position, end)
+        return frames if frames == text.count(b'"ph"', position, end) else 0
 
     def learn(self, text: Buffer, event_end: int, next_start: int, end: int) -> None:
         """Learn from two neighbours: the end of one event and the start of the next."""

@@ -40,8 +40,8 @@ class _Ranks:
 
     def add(self, events: list[Event]) -> None:
         """Take a chunk of events."""
-        texts = {pid for pid in (e.pid for e in events) if isinstance(pid, str)}
-        if not any(map(split_label, texts)):
+        pids = {e.pid for e in events}
+        if not any(isinstance(pid, str) and split_label(pid) for pid in pids):
             self._of(None).add(events)
             return
         groups: dict[str | None, list[Event]] = {}
@@ -52,6 +52,14 @@ class _Ranks:
             groups.setdefault(label, []).append(event)
         for label, group in groups.items():
             self._of(label).add(group)
+
+    def may_skip_frames(self) -> bool:
+        """Frames of a merged file are decoded all the same, since only then their rank is known."""
+        return not self._options.frames and not self._labels
+
+    def skip_frames(self, count: int) -> None:
+        """Count frames that were not decoded."""
+        self._of(None).skip_frames(count)
 
     def _split(self, pid: str) -> tuple[str | None, str]:
         found = self._labels.get(pid)
