@@ -39,15 +39,3 @@ def expand(paths: Sequence[str]) -> list[str]:
         else:
             files.append(path)
     return rotation_sorted(dict.fromkeys(files))
-
-
-def is_trace(path: str) -> bool:
-    """Whether a file's content is a torch-profiler trace."""
-    from profkit.parsers.opening import ByteSource
-
-    source = ByteSource(path)
-    head = source.head()
-    source.close()
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) and (
-        b'"traceEvents"' in head or b'"deviceProperties"' in head or b'"ph"' in head[:4096]
-    )

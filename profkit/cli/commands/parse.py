@@ -42,8 +42,9 @@ def parse(
     verbose: VerboseOption = 0,
 ) -> None:
     """Read server logs of any SGLang release and say what the numbers mean."""
-    from profkit.cli.inputs import expand, is_trace
+    from profkit.cli.inputs import expand
     from profkit.cli.sinks import write
+    from profkit.parsers.sniff import is_trace
 
     messages = Messages(quiet, verbose)
     files = expand(paths)
