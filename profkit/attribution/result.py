@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -57,6 +57,8 @@ class CycleSummary:
     wall_us: WallUs
     parts_us: PartsUs
     headline_us: Mapping[HeadlinePart, float | None]
+    # Mean idle time by cause (keys in profkit.attribution.idle); adds up to the idle part.
+    idle_causes_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,178 @@
+"""Decode cycles of one rank: half-open windows of its GPU timeline, cut on the target forward's stream (rule 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profkit.attribution.labels import ACCEPT, DECODE, DRAFT, DRAFT_EXTEND, TARGET, VERIFY, Labels
+from profkit.attribution.ops import Ops
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+COUNTED: Final = "counted"
+PARTIAL: Final = "partial"
+PREFILL: Final = "prefill"
+# A first cycle with fewer ops than this share of its like had already begun when recording started.
+WHOLE_SHARE: Final = 0.9
+DECODING: Final = (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Cycles in time order. ``op_cycle`` is the cycle an op starts in, -1 outside all.
+
+    ``boundary`` says in words which op begins a cycle. ``closed_at_end`` is true where the only cycle of a trace was
+    closed at its last op, since no next cycle was recorded.
+    """
+
+    start: Ints
+    end: Ints
+    kind: tuple[str, ...]
+    batch: Ints
+    confidence: npt.NDArray[np.float64]
+    op_cycle: Ints
+    main_stream: int
+    boundary: str
+    closed_at_end: bool = False
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def counted(self) -> Bools:
+        """Which cycles enter means."""
+        return np.array([k == COUNTED for k in self.kind], np.bool_)
+
+
+def main_stream(ops: Ops, labels: Labels) -> int:
+    """The stream on which the target forward spends most time; without one the busiest stream."""
+    if not len(ops):
+        return -1
+    target = np.isin(labels.phase, TARGET) & (labels.forward >= 0)
+    where = target if target.any() else np.ones(len(ops), np.bool_)
+    busy = np.zeros(len(ops.streams), np.int64)
+    np.add.at(busy, ops.stream[where], ops.duration[where])
+    return int(np.argmax(busy))
+
+
+def find_cycles(ops: Ops, labels: Labels) -> Cycles:
+    """Cut the rank's timeline into cycles; what lies before the first boundary is a partial cycle of its own."""
+    stream = main_stream(ops, labels)
+    sequence = ops.order[ops.stream[ops.order] == stream]
+    first, forward, used = _boundaries(sequence, labels, _anchors(sequence, labels.forward))
+    if not len(first):
+        return _none(ops, stream)
+    start = ops.start[sequence[first]]
+    keep = np.append(True, start[1:] > np.maximum.accumulate(start)[:-1])
+    start, forward = start[keep], forward[keep]
+    used = [u for u, k in zip(used, keep, strict=True) if k]
+    op_cycle = np.searchsorted(start, ops.start, side="right") - 1
+    kind = _kinds(ops, labels, op_cycle, start, forward, used)
+    batch = np.array([labels.batch[f] for f in forward], np.int64)
+    closed = False
+    if len(start) == 1 and kind[0] == PARTIAL and _looks_whole(ops, labels, op_cycle):
+        kind, closed = [COUNTED], True
+    head = _head(ops, labels, start[0])
+    if head is not None:
+        start, kind, batch = np.append(head, start), [PARTIAL, *kind], np.append(-1, batch)
+        op_cycle = np.searchsorted(start, ops.start, side="right") - 1
+    end = np.append(start[1:], max(int(ops.end.max()), int(start[-1])))
+    return Cycles(start, end, tuple(kind), batch, _confidence(ops, labels, op_cycle, len(start)), op_cycle, stream,
+                  _words(used), closed)  # fmt: skip
+
+
+def _head(ops: Ops, labels: Labels, boundary: int) -> int | None:
+    """Where the remains of a cycle that began before the window start, if there are any."""
+    remains = (ops.start < boundary) & np.isin(labels.phase, DECODING) & ~labels.prefill
+    return int(ops.start[remains].min()) if remains.any() else None
+
+
+def _none(ops: Ops, stream: int) -> Cycles:
+    nothing = np.zeros(0, np.int64)
+    return Cycles(nothing, nothing, (), nothing, np.zeros(0), np.full(len(ops), -1, np.int64), stream,
+                  "no cycle found")  # fmt: skip
+
+
+def _anchors(sequence: Ints, forward: Ints) -> list[tuple[int, int, int]]:
+    """Target forwards on the main stream as (first position, last position, forward), in order of their start."""
+    ids = forward[sequence]
+    at = np.flatnonzero(ids >= 0)
+    if not len(at):
+        return []
+    known, first = np.unique(ids[at], return_index=True)
+    last = len(at) - 1 - np.unique(ids[at][::-1], return_index=True)[1]
+    rows = sorted(zip(at[first].tolist(), at[last].tolist(), known.tolist(), strict=True))
+    return [(int(a), int(b), int(f)) for a, b, f in rows]
+
+
+def _boundaries(sequence: Ints, labels: Labels, anchors: list[tuple[int, int, int]]) -> tuple[Ints, Ints, list[int]]:
+    """Positions in the sequence where cycles begin, the forward of each, and the phase whose op was taken."""
+    phase = labels.phase[sequence]
+    prefill = labels.prefill[sequence]
+    first: list[int] = []
+    used: list[int] = []
+    before = 0
+    for head, tail, _ in anchors:
+        between = slice(before, head)
+        place, chosen = head, int(phase[head])
+        for wanted in (DRAFT, VERIFY, DECODE):
+            hits = np.flatnonzero((phase[between] == wanted) & ~prefill[between])
+            if len(hits):
+                place, chosen = before + int(hits[0]), wanted
+                break
+        first.append(place)
+        used.append(chosen)
+        before = max(before, tail + 1)
+    return np.array(first, np.int64), np.array([f for _, _, f in anchors], np.int64), used
+
+
+def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, start: Ints, forward: Ints, used: list[int]) -> list[str]:
+    count = len(start)
+    kind = [COUNTED] * count
+    for c in np.unique(op_cycle[labels.prefill & (op_cycle >= 0)]).tolist():
+        kind[c] = PREFILL
+    kind[-1] = PARTIAL
+    ops_in = np.bincount(op_cycle[op_cycle >= 0], minlength=count)
+    batch = np.array([labels.batch[f] for f in forward])
+    like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
+    if count > 1 and kind[0] == COUNTED:
+        draft_missing = used[0] != DRAFT and DRAFT in used[1:]
+        few = bool(like) and ops_in[0] < WHOLE_SHARE * float(np.median(ops_in[like]))
+        # Ops whose launch is not in the window, in a trace that links all others, were launched before it.
+        mine = op_cycle == 0
+        cut = _unlinked(ops, mine) and not _unlinked(ops, (op_cycle > 0) & ~mine)
+        if draft_missing or few or cut:
+            kind[0] = PARTIAL
+    return kind
+
+
+def _unlinked(ops: Ops, where: Bools) -> bool:
+    return bool(((ops.launch_ns[where] < 0) & (ops.activity[where] == 0)).any())
+
+
+def _looks_whole(ops: Ops, labels: Labels, op_cycle: Ints) -> bool:
+    inside = op_cycle == 0
+    return not labels.prefill[inside].any() and not _unlinked(ops, inside)
+
+
+def _confidence(ops: Ops, labels: Labels, op_cycle: Ints, count: int) -> npt.NDArray[np.float64]:
+    inside = op_cycle >= 0
+    total, known = np.zeros(count), np.zeros(count)
+    np.add.at(total, op_cycle[inside], ops.duration[inside])
+    labelled = inside & ~labels.open()
+    np.add.at(known, op_cycle[labelled], ops.duration[labelled])
+    return np.divide(known, total, out=np.zeros(count), where=total > 0)
+
+
+def _words(used: list[int]) -> str:
+    common = max(set(used), key=used.count)
+    names = {
+        DRAFT: "first GPU op of draft",
+        VERIFY: "first GPU op of verify (draft has none)",
+        DECODE: "first GPU op of the decode step",
+    }
+    return names.get(common, "first GPU op of the target forward")

@@ -1,0 +1,230 @@
+"""Pass 1: the host annotation that was open when an op was launched, on the launching thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from profkit.attribution.labels import (
+    ACCEPT,
+    DECODE,
+    DRAFT,
+    DRAFT_EXTEND,
+    OTHER,
+    TARGET,
+    UNLABELLED,
+    VERIFY,
+    Labels,
+)
+from profkit.attribution.labels.dialect import Meaning, read_spans
+from profkit.attribution.ops import Ops
+from profkit.attribution.spans import NONE, Spans
+from profkit.trace import Trace
+from profkit.words import LabelSource
+
+Ints = npt.NDArray[np.int64]
+PREFILL: Final = -2  # a span's role beside the phase codes
+
+_WORK: Final = (
+    "draft", "draft_extend", "verify", "decode", "draft_step", "draft_extend_step", "prefill", "idle_step",
+)  # fmt: skip
+_VLLM: Final = ("vllm_forward", "vllm_sample", "vllm_bookkeep", "vllm_draft")
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The top-level work spans of all threads in time order, with the role of each: a phase code or PREFILL."""
+
+    rows: Ints
+    role: npt.NDArray[np.int64]
+    batch_of: Ints  # enclosing run_batch row per work span, -1 without
+
+
+def label_by_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
+    """Label ops through host annotations."""
+    host = trace.annotations.filter(pc.equal(pc.cast(trace.annotations.column("side"), "string"), "host"))
+    spans, meanings, words = read_spans(host, "annotation", ops.threads)
+    if len(spans):
+        label_with_spans(spans, meanings, words, ops.launch_ns, ops.launch_thread, labels, "annotation")
+
+
+def label_with_spans(
+    spans: Spans,
+    meanings: Sequence[Meaning],
+    words: list[str],
+    moment: Ints,
+    thread: Ints,
+    labels: Labels,
+    source: LabelSource,
+) -> None:
+    """Label ops whose ``moment`` on ``thread`` lies in a span; shared by host and GPU annotations."""
+    usable = labels.open() & (thread >= 0) if source == "annotation" else labels.open()
+    if spans.has(*_WORK):
+        flow = _flow(spans, words)
+        _label_sglang(spans, flow, moment, thread, usable, labels, source)
+    elif spans.has("vllm_step", *_VLLM):
+        _label_vllm(spans, meanings, moment, thread, usable, labels, source)
+    elif spans.has("scheduler"):
+        scheduler = spans.enclosing(spans.outermost("scheduler"), moment, thread)
+        labels.set(usable & (scheduler >= 0), OTHER, source)
+
+
+# --- SGLang -----------------------------------------------------------------------------------------
+
+
+def _flow(spans: Spans, words: list[str]) -> Flow:
+    rows = spans.outermost(*_WORK)
+    batches = spans.outermost("run_batch")
+    batch_of = spans.enclosing(batches, spans.start[rows], spans.thread[rows])
+    kind = [spans.kinds[k] for k in spans.kind[rows]]
+    # In the dialect that says TARGET_VERIFY a step is named after its forward mode, and the target of a speculative
+    # server never runs the mode DECODE: such a step is the draft model's.
+    by_mode = any("TARGET_VERIFY" in words[w] for w in np.unique(spans.word[spans.rows("verify")]))
+    role = np.full(len(rows), OTHER, np.int64)
+    last_target: dict[int, int] = {}
+    for i, (row, what) in enumerate(zip(rows.tolist(), kind, strict=True)):
+        thread = int(spans.thread[row])
+        before = last_target.get(thread, NONE)
+        same_batch = before >= 0 and batch_of[i] >= 0 and batch_of[before] == batch_of[i]
+        after_prefill = before >= 0 and role[before] == PREFILL
+        if what in ("verify", "prefill"):
+            role[i] = VERIFY if what == "verify" else PREFILL
+            last_target[thread] = i
+        elif what == "decode":
+            role[i] = DRAFT if by_mode else DECODE
+            if not by_mode:
+                last_target[thread] = i
+        elif what == "draft":
+            role[i] = DRAFT
+        elif what == "draft_step":
+            role[i] = (PREFILL if after_prefill else DRAFT_EXTEND) if same_batch else DRAFT
+        elif what in ("draft_extend", "draft_extend_step"):
+            role[i] = PREFILL if after_prefill else DRAFT_EXTEND
+    flow = Flow(rows, role, batch_of)
+    _block_drafts(spans, flow)
+    return flow
+
+
+def _block_drafts(spans: Spans, flow: Flow) -> None:
+    """Block drafters (DFLASH, DSPARK) run two TARGET_VERIFY steps per batch: the first one drafts."""
+    if (flow.role == DRAFT).any():
+        return
+    verify = np.flatnonzero(flow.role == VERIFY)
+    batches = flow.batch_of[verify]
+    if not len(verify) or (batches < 0).any():
+        return
+    _, first, count = np.unique(batches, return_index=True, return_counts=True)
+    if np.mean(count == 2) > 0.5:
+        flow.role[verify[first[count == 2]]] = DRAFT
+
+
+def _label_sglang(
+    spans: Spans,
+    flow: Flow,
+    moment: Ints,
+    thread: Ints,
+    usable: npt.NDArray[np.bool_],
+    labels: Labels,
+    source: LabelSource,
+) -> None:
+    work = spans.enclosing(flow.rows, moment, thread)
+    role_of_row = dict(zip(flow.rows.tolist(), flow.role.tolist(), strict=True))
+    table = np.full(len(spans), OTHER, np.int64)
+    for row, role in role_of_row.items():
+        table[row] = role
+    inside = usable & (work >= 0)
+    role = np.where(inside, table[np.maximum(work, 0)], UNLABELLED)
+    for phase in (DRAFT, VERIFY, DRAFT_EXTEND, DECODE, OTHER):
+        hit = inside & (role == phase)
+        labels.set(hit, phase, source)
+        if phase in TARGET:
+            labels.add_forwards(hit, work, {r: int(spans.batch[r]) for r in flow.rows.tolist()})
+    labels.set(inside & (role == PREFILL), OTHER, source, prefill=True)
+    scheduler = spans.enclosing(spans.outermost("scheduler"), moment, thread)
+    labels.set(usable & (scheduler >= 0), OTHER, source)
+    batches = spans.outermost("run_batch")
+    batch = spans.enclosing(batches, moment, thread)
+    between = usable & (work < 0) & (scheduler < 0)
+    _label_between(spans, flow, moment, thread, batch, between, labels, source)
+
+
+def _label_between(
+    spans: Spans,
+    flow: Flow,
+    moment: Ints,
+    thread: Ints,
+    batch: Ints,
+    between: npt.NDArray[np.bool_],
+    labels: Labels,
+    source: LabelSource,
+) -> None:
+    """Ops outside every work span, by the spans before and after them in the same batch."""
+    place = spans.preceding(flow.rows, moment, thread)
+    last = len(flow.rows) - 1
+    before = np.where(place >= 0, flow.role[np.maximum(place, 0)], UNLABELLED)
+    follower = np.minimum(place + 1, last)
+    # preceding() is -1 before the first span of a thread: its follower is that thread's first span.
+    for t in np.unique(thread[between & (place < 0)]).tolist():
+        mine = np.flatnonzero(spans.thread[flow.rows] == t)
+        follower[between & (place < 0) & (thread == t)] = mine[0] if len(mine) else last
+    exists = (spans.thread[flow.rows[follower]] == thread) & (follower > place)
+    after = np.where(exists, flow.role[follower], UNLABELLED)
+    # Without a run_batch span (old releases; a batch begun before the window) only some stretches are certain.
+    loose = between & (batch < 0)
+    labels.set(loose & (before == VERIFY) & (after == DRAFT_EXTEND), ACCEPT, source)
+    if spans.has("draft"):
+        labels.set(loose & (before == DRAFT) & (after == VERIFY), VERIFY, source)
+    if spans.has("scheduler"):
+        labels.set(loose & np.isin(before, (DRAFT_EXTEND, OTHER)), OTHER, source)
+    in_batch = between & (batch >= 0)
+    same_before = in_batch & (place >= 0) & (flow.batch_of[np.maximum(place, 0)] == batch)
+    same_after = in_batch & exists & (flow.batch_of[follower] == batch)
+    before = np.where(same_before, before, UNLABELLED)
+    after = np.where(same_after, after, UNLABELLED)
+    prefill_batch = np.unique(flow.batch_of[flow.role == PREFILL])
+    labels.set(in_batch & np.isin(batch, prefill_batch[prefill_batch >= 0]), OTHER, source, prefill=True)
+    labels.set(in_batch & (after == VERIFY), VERIFY, source)
+    labels.set(in_batch & (after == DECODE), DECODE, source)
+    labels.set(in_batch & np.isin(before, TARGET), ACCEPT, source)
+    labels.set(in_batch & (before == DRAFT) & (after == DRAFT), DRAFT, source)
+    # A batch whose work spans were all cut off (the window ended inside it) says nothing.
+    empty = ~np.isin(batch, flow.batch_of[flow.batch_of >= 0])
+    labels.set(in_batch & ~empty, OTHER, source)
+
+
+# --- vLLM -------------------------------------------------------------------------------------------
+
+
+def _label_vllm(
+    spans: Spans,
+    meanings: Sequence[Meaning],
+    moment: Ints,
+    thread: Ints,
+    usable: npt.NDArray[np.bool_],
+    labels: Labels,
+    source: LabelSource,
+) -> None:
+    steps = spans.outermost("vllm_step")
+    step = spans.enclosing(steps, moment, thread)
+    target = VERIFY if spans.has("vllm_draft") else DECODE
+    inner = {k: spans.enclosing(spans.outermost(k), moment, thread) for k in _VLLM}
+    prompts = np.array([meanings[w].prompts for w in spans.word] or [-1], np.int64)
+    # Ops after a step belong to the same scheduling round as the step before them.
+    place = spans.preceding(steps, moment, thread)
+    round_row = np.where(place >= 0, steps[np.maximum(place, 0)] if len(steps) else NONE, NONE)
+    prefill = usable & (round_row >= 0) & (prompts[np.maximum(round_row, 0)] > 0)
+    covered = (step >= 0) | np.logical_or.reduce([v >= 0 for v in inner.values()])
+    labels.set(prefill & covered, OTHER, source, prefill=True)
+    labels.set(usable & (inner["vllm_draft"] >= 0), DRAFT, source)
+    labels.set(usable & (inner["vllm_sample"] >= 0), ACCEPT, source)
+    labels.set(usable & (inner["vllm_bookkeep"] >= 0), OTHER, source)
+    forward = usable & labels.open() & ((inner["vllm_forward"] >= 0) | (step >= 0))
+    labels.set(forward, target, source)
+    instance = np.where(round_row >= 0, round_row, inner["vllm_forward"])
+    batch = {int(r): int(spans.batch[r]) for r in steps.tolist()}
+    labels.add_forwards(forward, instance, batch)

@@ -1,0 +1,28 @@
+"""Pass 4: GPU annotations, for traces without host events.
+
+Kineto draws one as the hull, per stream, of the ops whose innermost annotation at launch it was: its ends are blurred
+by up to a microsecond and it may cover foreign ops, so it is asked last, at the middle of each op.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.compute as pc
+
+from profkit.attribution.labels import Labels
+from profkit.attribution.labels.annotation import label_with_spans
+from profkit.attribution.labels.dialect import read_spans
+from profkit.attribution.ops import Ops
+from profkit.trace import Trace
+
+
+def label_by_gpu_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
+    """Label what is still open through GPU annotations on the op's own stream."""
+    if not len(ops) or not labels.open().any():
+        return
+    side = pc.equal(pc.cast(trace.annotations.column("side"), "string"), "gpu")
+    spans, meanings, words = read_spans(trace.annotations.filter(side), "annotation", None)
+    if not len(spans):
+        return
+    stream = np.array([s for _, s in ops.streams], np.int64)[ops.stream]
+    label_with_spans(spans, meanings, words, (ops.start + ops.end) // 2, stream, labels, "gpu_annotation")

@@ -1,0 +1,82 @@
+"""Everything about one rank that needs no other rank: labels, cycles, exclusive timeline, idle causes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profkit.attribution.cycles import Cycles, find_cycles
+from profkit.attribution.host_timeline import read_host_ops
+from profkit.attribution.idle import idle_by_cause
+from profkit.attribution.labels import Labels
+from profkit.attribution.labels.annotation import label_by_annotation
+from profkit.attribution.labels.frame import label_by_frame
+from profkit.attribution.labels.gpu_annotation import label_by_gpu_annotation
+from profkit.attribution.labels.graph import label_by_structure
+from profkit.attribution.ops import Ops, read_ops
+from profkit.attribution.timeline import Timeline, exclusive_timeline
+from profkit.trace import Trace, TraceInfo
+from profkit.words import LABEL_SOURCES, LabelSource
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RankAnalysis:
+    """One rank, analysed alone. ``parts`` is (cycles, phases, activities) in ns, ``idle`` (cycles, causes) in ns."""
+
+    info: TraceInfo
+    ops: Ops
+    labels: Labels
+    cycles: Cycles
+    timeline: Timeline
+    parts: Ints
+    idle: Ints
+    time_source: str
+
+    def labelled_by(self) -> dict[LabelSource, float]:
+        """Share of the summed op duration that each pass labelled, in counted cycles (in all ops if there is none)."""
+        counted = np.append(self.cycles.counted(), False)
+        where = counted[self.cycles.op_cycle]
+        if not where.any():
+            where = np.ones(len(self.ops), np.bool_)
+        duration = self.ops.duration[where].astype(np.float64)
+        total = float(duration.sum())
+        if total == 0.0:
+            duration, total = np.ones(int(where.sum())), float(max(where.sum(), 1))
+        sums = np.bincount(self.labels.source[where], weights=duration, minlength=len(LABEL_SOURCES))
+        return {source: float(sums[i] / total) for i, source in enumerate(LABEL_SOURCES)}
+
+
+def analyse_rank(trace: Trace) -> RankAnalysis:
+    """Attribute one rank's trace."""
+    on_host = trace.info.kind == "cpu_only"
+    ops = read_host_ops(trace) if on_host else read_ops(trace)
+    labels = Labels.none(len(ops))
+    label_by_annotation(trace, ops, labels)
+    label_by_frame(trace, ops, labels)
+    label_by_structure(trace, ops, labels)
+    label_by_gpu_annotation(trace, ops, labels)
+    cycles = find_cycles(ops, labels)
+    timeline = exclusive_timeline(
+        ops.start,
+        ops.end,
+        ops.activity,
+        labels.phase,
+        ops.stream,
+        ops.stream == cycles.main_stream,
+        cycles.start,
+        cycles.end,
+    )
+    return RankAnalysis(
+        info=trace.info,
+        ops=ops,
+        labels=labels,
+        cycles=cycles,
+        timeline=timeline,
+        parts=timeline.parts(len(cycles)),
+        idle=idle_by_cause(trace, ops, labels, cycles, timeline),
+        time_source="cpu" if on_host else "gpu",
+    )

@@ -1,0 +1,201 @@
+"""Collectives of all ranks of one group: which cycles belong together, which calls, who waited for whom (rule 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from profkit.collectives.clocks import Offset, clock_offset
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_ORDINALS: Final = 1 << 20
+_KEYS: Final = 1 << 10
+# Overlap of two ranks' cycles below this share of the shorter one proves nothing.
+MIN_OVERLAP: Final = 0.6
+# A shift is clear when the next best one spreads this many times wider.
+CLEAR_RATIO: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Collective calls of one rank. ``key`` codes (phase, kind), the same on all ranks; ``start`` and ``end`` are
+    absolute ns on the rank's clock; ``usable`` are cycles (by ordinal) that are whole, in ascending order.
+    """
+
+    cycle: Ints
+    key: Ints
+    ordinal: Ints
+    start: Ints
+    end: Ints
+    symmetric: Bools
+    joint_end: Bools  # kinds whose ends are nearly simultaneous on all ranks
+    usable: Ints
+    cycle_ns: float  # typical length of a cycle
+
+    def __len__(self) -> int:
+        return len(self.cycle)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """``shift`` is added to a rank's cycle ordinals to get those of the reference.
+
+    ``how``: ``reference``; ``spread`` (one shift stands out); ``clock`` (several fit, the host's clock decides);
+    ``ambiguous`` (shift is ``None``). ``spread_ns`` and ``next_spread_ns`` are those of the best and the next shift.
+    """
+
+    shift: int | None
+    how: Literal["reference", "spread", "clock", "ambiguous"]
+    spread_ns: float | None = None
+    next_spread_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Result for one group of ranks; lists are per rank. -1 in ``transfer`` and ``wait`` where unmatched.
+
+    ``unequal`` are aligned cycles whose counts differ between ranks. ``arrival_skew`` is the median over matched
+    symmetric calls of the last start minus the first, clocks corrected, in ns; ``None`` where clocks are unknown.
+    """
+
+    alignment: list[Alignment]
+    offset: list[Offset | None]
+    transfer: list[Ints]
+    wait: list[Ints]
+    unequal: Ints
+    last_share: list[float]  # share of matched symmetric calls in which this rank arrived last (waited least)
+    arrival_skew: float | None
+    calls: int
+
+
+def _signatures(calls: Calls) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Per usable cycle how many calls of each key it has."""
+    result: dict[int, tuple[tuple[int, int], ...]] = {int(c): () for c in calls.usable}
+    both = np.stack([calls.cycle, calls.key], axis=1)
+    if len(both):
+        pairs, counts = np.unique(both, axis=0, return_counts=True)
+        for (cycle, key), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            if cycle in result:
+                result[cycle] += ((key, count),)
+    return result
+
+
+def _end_of_cycles(calls: Calls) -> dict[int, Ints]:
+    """Per usable cycle the ends of its calls, in the order of (key, ordinal)."""
+    order = np.lexsort((calls.ordinal, calls.key, calls.cycle))
+    order = order[calls.joint_end[order]]
+    borders = np.flatnonzero(np.diff(calls.cycle[order])) + 1
+    usable = set(calls.usable.tolist())
+    found = {int(calls.cycle[p[0]]): calls.end[p] for p in np.split(order, borders) if len(p)}
+    return {c: e for c, e in found.items() if c in usable}
+
+
+def align(calls: Calls, reference: Calls, *, same_clock: bool) -> Alignment:
+    """The shift of ``calls``' cycles onto ``reference``'s that spreads the differences of collective ends least.
+
+    ``same_clock``: both ranks ran on one host, so that their clocks may decide between shifts that fit equally well.
+    """
+    mine, theirs = _end_of_cycles(calls), _end_of_cycles(reference)
+    my_counts, their_counts = _signatures(calls), _signatures(reference)
+    if not mine or not theirs:
+        return Alignment(None, "ambiguous")
+    need = max(1, int(np.ceil(MIN_OVERLAP * min(len(mine), len(theirs)))))
+    tried: list[tuple[float, float, int]] = []  # spread, |median difference|, shift
+    for shift in range(min(theirs) - max(mine), max(theirs) - min(mine) + 1):
+        pairs = [(c, c + shift) for c in mine if c + shift in theirs]
+        equal = [(a, b) for a, b in pairs if my_counts[a] == their_counts[b]]
+        if len(pairs) < need or len(equal) < max(1, int(np.ceil(MIN_OVERLAP * len(pairs)))):
+            continue
+        middle = np.array([float(np.median(mine[a] - theirs[b])) for a, b in equal])
+        low, high = np.percentile(middle, [10, 90])
+        tried.append((float(high - low), float(abs(np.median(middle))), shift))
+    if not tried:
+        return Alignment(None, "ambiguous")
+    tried.sort()
+    best = tried[0]
+    following = tried[1][0] if len(tried) > 1 else None
+    enough = min(len(mine), len(theirs)) > 1
+    # A spread below a microsecond is the clock's grain: between two such shifts it decides nothing.
+    if enough and (following is None or following > CLEAR_RATIO * max(best[0], 1000.0)):
+        return Alignment(best[2], "spread", best[0], following)
+    near = [t for t in tried if t[1] < 0.25 * reference.cycle_ns]
+    if same_clock and len(near) == 1 and near[0][0] <= CLEAR_RATIO * max(best[0], 1000.0):
+        others = [t[0] for t in tried if t[2] != near[0][2]]
+        return Alignment(near[0][2], "clock", near[0][0], min(others) if others else None)
+    return Alignment(None, "ambiguous", best[0], following)
+
+
+def _joined(calls: Calls, shift: int) -> Ints:
+    """One integer per call, equal on all ranks for calls that belong together."""
+    return ((calls.cycle + shift + _KEYS * 64) * _KEYS + calls.key) * _ORDINALS + calls.ordinal
+
+
+def match(ranks: Sequence[Calls], *, same_clock: bool) -> Matched:
+    """Match the calls of one group of ranks.
+
+    Nothing is matched when the group has one rank or any alignment is ambiguous.
+    """
+    count = len(ranks)
+    reference = max(range(count), key=lambda r: (len(ranks[r].usable), -r))
+    alignment = [
+        Alignment(0, "reference") if r == reference else align(c, ranks[reference], same_clock=same_clock)
+        for r, c in enumerate(ranks)
+    ]
+    nothing = [np.full(len(c), -1, np.int64) for c in ranks]
+    none = Matched(alignment, [None] * count, nothing, [n.copy() for n in nothing], np.zeros(0, np.int64),
+                   [0.0] * count, None, 0)  # fmt: skip
+    shifts = [a.shift for a in alignment]
+    if count < 2 or any(s is None for s in shifts):
+        return none
+    known = [int(s) for s in shifts if s is not None]
+    unequal = _unequal_cycles(ranks, known)
+    return _matched(ranks, known, alignment, unequal, reference)
+
+
+def _unequal_cycles(ranks: Sequence[Calls], shifts: list[int]) -> Ints:
+    signatures = [{c + s: v for c, v in _signatures(r).items()} for r, s in zip(ranks, shifts, strict=True)]
+    common = set.intersection(*(set(s) for s in signatures))
+    return np.array(sorted(c for c in common if len({s[c] for s in signatures}) > 1), np.int64)
+
+
+def _matched(
+    ranks: Sequence[Calls], shifts: list[int], alignment: list[Alignment], unequal: Ints, reference: int
+) -> Matched:
+    count = len(ranks)
+    keys, rank_of, position = [], [], []
+    for r, (calls, shift) in enumerate(zip(ranks, shifts, strict=True)):
+        good = np.isin(calls.cycle, calls.usable) & ~np.isin(calls.cycle + shift, unequal)
+        place = np.flatnonzero(good)
+        keys.append(_joined(calls, shift)[place])
+        rank_of.append(np.full(len(place), r))
+        position.append(place)
+    key, inverse, seen = np.unique(np.concatenate(keys), return_inverse=True, return_counts=True)
+    row = np.full((count, len(key)), -1, np.int64)
+    row[np.concatenate(rank_of), inverse.reshape(-1)] = np.concatenate(position)
+    row = row[:, seen == count]
+    start = np.stack([c.start[row[r]] for r, c in enumerate(ranks)])
+    end = np.stack([c.end[row[r]] for r, c in enumerate(ranks)])
+    duration = end - start
+    symmetric, joint = ranks[0].symmetric[row[0]], ranks[0].joint_end[row[0]]
+    least = duration.min(axis=0) if duration.size else np.zeros(0, np.int64)
+    transfer = [np.full(len(c), -1, np.int64) for c in ranks]
+    wait = [np.full(len(c), -1, np.int64) for c in ranks]
+    for r in range(count):
+        transfer[r][row[r][symmetric]] = least[symmetric]
+        wait[r][row[r][symmetric]] = (duration[r] - least)[symmetric]
+    offset = [clock_offset(end[r][joint], end[reference][joint]) for r in range(count)]
+    calls = int(symmetric.sum())
+    last = np.zeros(count)
+    skew = None
+    if calls:
+        last = np.bincount(duration[:, symmetric].argmin(axis=0), minlength=count) / calls
+        if all(o is not None for o in offset):
+            moved = np.stack([start[r] - round(o.offset) for r, o in enumerate(offset) if o is not None])[:, symmetric]
+            skew = float(np.median(moved.max(axis=0) - moved.min(axis=0)))
+    return Matched(alignment, offset, transfer, wait, unequal, last.tolist(), skew, calls)
