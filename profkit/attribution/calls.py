@@ -22,7 +22,8 @@ from profkit.words import PHASES
 Ints = npt.NDArray[np.int64]
 
 KINDS: Final = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier", "unknown",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier",
+    "unknown",
 )  # fmt: skip
 # A broadcast's source and a send leave before the others: their ends say nothing about clocks.
 _JOINT_ENDS: Final = SYMMETRIC_KINDS | {"barrier"}
@@ -56,6 +57,12 @@ class Group:
     ranks: tuple[int, ...]
     matched: Matched
     same_clock: bool
+
+    def shared_shift(self, place: int) -> int | None:
+        """What leads from a member's cycle ordinals to those shared by the group, which begin at 0 or later."""
+        mine = self.matched.alignment[place].shift
+        known = [a.shift for a in self.matched.alignment if a.shift is not None]
+        return None if mine is None or len(known) < len(self.ranks) else mine - min(known)
 
 
 def read_calls(trace: Trace, rank: RankAnalysis, facts: Facts) -> RankCalls:

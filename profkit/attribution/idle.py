@@ -60,8 +60,9 @@ def idle_by_cause(trace: Trace, ops: Ops, labels: Labels, cycles: Cycles, timeli
     if drafts_on_cpu(labels):
         cause[late & (labels.phase[safe] == VERIFY)] = CAUSES.index("cpu_draft")
     cause[late & _synchronised(trace, ops, begin, launch, ops.launch_thread[safe])] = CAUSES.index("host_sync")
-    np.add.at(result, (window, cause), np.where(late, host_end - begin, end - begin))
-    np.add.at(result, (window[late], CAUSES.index("launch")), (end - host_end)[late])
+    flat = result.reshape(-1)
+    np.add.at(flat, window * len(CAUSES) + cause, np.where(late, host_end - begin, end - begin))
+    np.add.at(result[:, CAUSES.index("launch")], window[late], (end - host_end)[late])
     return result
 
 

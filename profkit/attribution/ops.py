@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ def int_column(table: pa.Table, name: str, missing: int = MISSING) -> Ints:
     """An int64 column with ``missing`` where it is null."""
     column = table.column(name)
     if column.null_count:
-        column = pc.fill_null(column, missing)
+        column = column.fill_null(pa.scalar(missing, column.type))
     return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
@@ -33,15 +33,13 @@ def text_codes(table: pa.Table, name: str) -> tuple[list[str], Codes]:
     column = table.column(name)
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)
-    column = column.unify_dictionaries()
-    if column.num_chunks == 0:
+    chunks: list[Any] = column.unify_dictionaries().chunks
+    if not chunks:
         return [], np.zeros(0, np.int32)
-    words = ["" if w is None else str(w) for w in column.chunk(0).dictionary.to_pylist()]
+    words = ["" if w is None else str(w) for w in chunks[0].dictionary.to_pylist()]
     parts = []
-    for chunk in column.chunks:
-        codes = chunk.indices
-        if codes.null_count:
-            codes = pc.fill_null(codes, len(words))
+    for chunk in chunks:
+        codes = chunk.indices.fill_null(len(words)) if chunk.indices.null_count else chunk.indices
         parts.append(codes.to_numpy(zero_copy_only=False).astype(np.int32, copy=False))
     return [*words, ""], np.concatenate(parts)
 

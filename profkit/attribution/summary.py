@@ -43,11 +43,11 @@ def rank_number(ranks: Sequence[RankAnalysis], index: int) -> int:
 # --- tables -----------------------------------------------------------------------------------------
 
 
-def _words(codes: npt.NDArray[Any], words: Sequence[str]) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(list(words), pa.string()))
+def _words(codes: npt.NDArray[Any], words: Sequence[str]) -> pa.Array[Any]:
+    return pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(list(words), pa.string()))
 
 
-def _nullable(values: Ints, missing: int = -1) -> pa.Array:
+def _nullable(values: Ints, missing: int = -1) -> pa.Array[Any]:
     return pa.array(values, pa.int64(), mask=values == missing)
 
 
@@ -120,7 +120,7 @@ def ops_table(rank: RankAnalysis, calls: RankCalls) -> pa.Table:
     ordinal[calls.op] = calls.ordinal
     stream = np.array([s for _, s in ops.streams] or [0], np.int64)[ops.stream]
     implementation = pa.DictionaryArray.from_arrays(
-        pa.array(ops.classes.code.astype(np.int32), mask=silent), pa.array(makers, pa.string())
+        ops.classes.code.astype(np.int32), pa.array(makers, pa.string()), mask=silent
     )
     return _table(
         tables.OPS,
@@ -142,7 +142,7 @@ def ops_table(rank: RankAnalysis, calls: RankCalls) -> pa.Table:
 
 def calls_table(number: int, rank: RankAnalysis, calls: RankCalls, place: int, group: Group) -> pa.Table:
     """COLLECTIVE_CALLS of one rank, which is member ``place`` of ``group``."""
-    shift = group.matched.alignment[place].shift
+    shift = group.shared_shift(place)
     ops = rank.ops
     return _table(
         tables.COLLECTIVE_CALLS,
@@ -349,12 +349,14 @@ def clock_offsets(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> tup
     """Offsets against the first rank of each group, in us."""
     rows: dict[int, ClockOffset] = {}
     for group in groups:
-        reference = group.matched.offset[0]
+        first = group.matched.offset[0] if len(group.ranks) > 1 else None
         for place, i in enumerate(group.ranks):
             mine = group.matched.offset[place]
-            known = mine is not None and reference is not None and len(group.ranks) > 1
-            offset = (mine.offset - reference.offset) / 1000.0 if known and mine and reference else None
-            spread = max(mine.spread, reference.spread if place else 0.0) / 1000.0 if known and mine and reference else None
-            rows[i] = ClockOffset(rank_number(ranks, i), 0.0 if known and not place else offset,
-                                  0.0 if known and not place else spread)  # fmt: skip
+            if mine is None or first is None:
+                rows[i] = ClockOffset(rank_number(ranks, i), None, None)
+            elif not place:
+                rows[i] = ClockOffset(rank_number(ranks, i), 0.0, 0.0)
+            else:
+                offset, spread = mine.offset - first.offset, max(mine.spread, first.spread)
+                rows[i] = ClockOffset(rank_number(ranks, i), offset / 1000.0, spread / 1000.0)
     return tuple(rows[i] for i in sorted(rows))

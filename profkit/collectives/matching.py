@@ -190,12 +190,12 @@ def _matched(
         transfer[r][row[r][symmetric]] = least[symmetric]
         wait[r][row[r][symmetric]] = (duration[r] - least)[symmetric]
     offset = [clock_offset(end[r][joint], end[reference][joint]) for r in range(count)]
-    calls = int(symmetric.sum())
+    total = int(symmetric.sum())
     last = np.zeros(count)
     skew = None
-    if calls:
-        last = np.bincount(duration[:, symmetric].argmin(axis=0), minlength=count) / calls
+    if total:
+        last = np.bincount(duration[:, symmetric].argmin(axis=0), minlength=count) / total
         if all(o is not None for o in offset):
             moved = np.stack([start[r] - round(o.offset) for r, o in enumerate(offset) if o is not None])[:, symmetric]
             skew = float(np.median(moved.max(axis=0) - moved.min(axis=0)))
-    return Matched(alignment, offset, transfer, wait, unequal, last.tolist(), skew, calls)
+    return Matched(alignment, offset, transfer, wait, unequal, last.tolist(), skew, total)

@@ -58,7 +58,7 @@ class Labels:
 
     def open(self) -> Bools:
         """Ops that no pass has labelled."""
-        return self.source == NO_SOURCE
+        return np.asarray(self.source == NO_SOURCE, np.bool_)
 
     def set(self, where: Bools, phase: int, source: LabelSource, *, prefill: bool = False) -> None:
         """Label the ops of ``where`` that are still open."""

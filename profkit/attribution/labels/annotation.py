@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from profkit.attribution.labels import (
     ACCEPT,
@@ -21,8 +21,8 @@ from profkit.attribution.labels import (
     VERIFY,
     Labels,
 )
-from profkit.attribution.labels.dialect import Meaning, read_spans
-from profkit.attribution.ops import Ops
+from profkit.attribution.labels.dialect import Meaning, annotation_meaning, read_spans
+from profkit.attribution.ops import Ops, text_codes
 from profkit.attribution.spans import NONE, Spans
 from profkit.trace import Trace
 from profkit.words import LabelSource
@@ -47,10 +47,25 @@ class Flow:
 
 def label_by_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
     """Label ops through host annotations."""
-    host = trace.annotations.filter(pc.equal(pc.cast(trace.annotations.column("side"), "string"), "host"))
+    host = annotations_on(trace, "host")
     spans, meanings, words = read_spans(host, "annotation", ops.threads)
     if len(spans):
         label_with_spans(spans, meanings, words, ops.launch_ns, ops.launch_thread, labels, "annotation")
+
+
+def annotations_on(trace: Trace, side: str) -> pa.Table:
+    """The annotations of one side, ``host`` or ``gpu``."""
+    words, word = text_codes(trace.annotations, "side")
+    return trace.annotations.take(np.flatnonzero(np.array([w == side for w in words] or [False])[word]))
+
+
+def annotates_work(trace: Trace) -> bool:
+    """Whether host annotations name the work of steps, so that Python frames are not needed."""
+    if not trace.annotations.num_rows:
+        return False
+    words, word = text_codes(trace.annotations, "name")
+    used = {annotation_meaning(words[w]).span for w in np.unique(word).tolist()}
+    return bool(used & {*_WORK, *_VLLM, "vllm_step"})
 
 
 def label_with_spans(
@@ -106,11 +121,11 @@ def _flow(spans: Spans, words: list[str]) -> Flow:
         elif what in ("draft_extend", "draft_extend_step"):
             role[i] = PREFILL if after_prefill else DRAFT_EXTEND
     flow = Flow(rows, role, batch_of)
-    _block_drafts(spans, flow)
+    _block_drafts(flow)
     return flow
 
 
-def _block_drafts(spans: Spans, flow: Flow) -> None:
+def _block_drafts(flow: Flow) -> None:
     """Block drafters (DFLASH, DSPARK) run two TARGET_VERIFY steps per batch: the first one drafts."""
     if (flow.role == DRAFT).any():
         return

@@ -7,10 +7,9 @@ by up to a microsecond and it may cover foreign ops, so it is asked last, at the
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 
 from profkit.attribution.labels import Labels
-from profkit.attribution.labels.annotation import label_with_spans
+from profkit.attribution.labels.annotation import annotations_on, label_with_spans
 from profkit.attribution.labels.dialect import read_spans
 from profkit.attribution.ops import Ops
 from profkit.trace import Trace
@@ -20,8 +19,7 @@ def label_by_gpu_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
     """Label what is still open through GPU annotations on the op's own stream."""
     if not len(ops) or not labels.open().any():
         return
-    side = pc.equal(pc.cast(trace.annotations.column("side"), "string"), "gpu")
-    spans, meanings, words = read_spans(trace.annotations.filter(side), "annotation", None)
+    spans, meanings, words = read_spans(annotations_on(trace, "gpu"), "annotation", None)
     if not len(spans):
         return
     stream = np.array([s for _, s in ops.streams], np.int64)[ops.stream]
