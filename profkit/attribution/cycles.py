@@ -65,7 +65,7 @@ def find_cycles(ops: Ops, labels: Labels) -> Cycles:
     sequence = ops.order[ops.stream[ops.order] == stream]
     first, forward, used = _boundaries(sequence, labels, _anchors(sequence, labels.forward))
     if not len(first):
-        return _none(ops, stream)
+        return _none(ops, labels, stream)
     start = ops.start[sequence[first]]
     keep = np.append(True, start[1:] > np.maximum.accumulate(start)[:-1])
     start, forward = start[keep], forward[keep]
@@ -91,10 +91,16 @@ def _head(ops: Ops, labels: Labels, boundary: int) -> int | None:
     return int(ops.start[remains].min()) if remains.any() else None
 
 
-def _none(ops: Ops, stream: int) -> Cycles:
-    nothing = np.zeros(0, np.int64)
-    return Cycles(nothing, nothing, (), nothing, np.zeros(0), np.full(len(ops), -1, np.int64), stream,
-                  "no cycle found")  # fmt: skip
+def _none(ops: Ops, labels: Labels, stream: int) -> Cycles:
+    """Without a target forward the whole recording is one window, never counted."""
+    if not len(ops):
+        nothing = np.zeros(0, np.int64)
+        return Cycles(nothing, nothing, (), nothing, np.zeros(0), nothing, stream, "no GPU op")
+    op_cycle = np.zeros(len(ops), np.int64)
+    kind = PREFILL if labels.prefill.any() else PARTIAL
+    start, end = np.array([ops.start.min()]), np.array([ops.end.max()])
+    batch, confidence = np.array([-1], np.int64), _confidence(ops, labels, op_cycle, 1)
+    return Cycles(start, end, (kind,), batch, confidence, op_cycle, stream, "no decode cycle found")
 
 
 def _anchors(sequence: Ints, forward: Ints) -> list[tuple[int, int, int]]:

@@ -104,6 +104,7 @@ def _result(
             ],
         ),
         ops=tuple(summary.ops_table(r, c) for r, c in zip(ranks, calls, strict=True)),
+        window=summary.window_summary(ranks) if cycle is None else None,
     )
 
 

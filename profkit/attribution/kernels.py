@@ -86,14 +86,11 @@ def _rules() -> tuple[tuple[re.Pattern[str], KernelClass], ...]:
 @cache
 def classify(name: str, category: str = "kernel") -> KernelClass:
     """The class of one op by its name; ``category`` is Kineto's (``kernel``, ``gpu_memcpy``, ``gpu_memset``)."""
-    for pattern, found in _rules():
-        if pattern.search(name):
-            return found
-    if category == "gpu_memcpy":
-        return KernelClass("memcpy")
-    if category == "gpu_memset":
-        return KernelClass("memset")
-    return UNKNOWN
+    found = next((c for pattern, c in _rules() if pattern.search(name)), UNKNOWN)
+    # Kineto knows a copy or a set by itself; only that a copy crosses devices is in the name.
+    if category in ("gpu_memcpy", "gpu_memset") and found.activity == COMPUTE:
+        return KernelClass(category.removeprefix("gpu_"))
+    return found
 
 
 def collective_kind(spelling: str) -> str:

@@ -118,6 +118,8 @@ class Attribution:
     segments: pa.Table
     calls: pa.Table
     ops: tuple[pa.Table, ...]
+    # Where no cycle is counted (prefill only, cut recordings): the whole recording, mean over ranks; else None.
+    window: CycleSummary | None = None
 
     def to_arrow(self) -> pa.Table:
         """One row per (rank, cycle, phase, activity): the Parquet form."""
@@ -130,6 +132,7 @@ class Attribution:
             "inputs": list(self.inputs),
             "ranks": list(self.ranks),
             "cycle": self.cycle,
+            "window": self.window,
             "by_batch": list(self.by_batch),
             "collectives": list(self.collectives),
             "clock_offsets_us": list(self.clock_offsets_us),

@@ -252,7 +252,16 @@ def cycle_summary(ranks: Sequence[RankAnalysis]) -> CycleSummary | None:
     batches = _batches(ranks)
     if not batches:
         return None
-    where = _pooled(ranks, batches[0])
+    return _summary(ranks, _pooled(ranks, batches[0]), None if batches[0] < 0 else batches[0])
+
+
+def window_summary(ranks: Sequence[RankAnalysis]) -> CycleSummary | None:
+    """Everything recorded, mean over ranks: for traces without a counted cycle."""
+    where = [np.ones(len(r.cycles), np.bool_) for r in ranks]
+    return _summary(ranks, where, None) if any(len(r.cycles) for r in ranks) else None
+
+
+def _summary(ranks: Sequence[RankAnalysis], where: list[npt.NDArray[np.bool_]], batch: int | None) -> CycleSummary:
     parts = np.concatenate([r.parts[w] for r, w in zip(ranks, where, strict=True)])
     idle = np.concatenate([r.idle[w] for r, w in zip(ranks, where, strict=True)])
     count = len(parts)
@@ -263,7 +272,7 @@ def cycle_summary(ranks: Sequence[RankAnalysis]) -> CycleSummary | None:
             sums[headline_part(phase, activity)] += int(total[p, a])
     return CycleSummary(
         count=count,
-        batch_size=None if batches[0] < 0 else batches[0],
+        batch_size=batch,
         wall_us=wall_us(parts.sum(axis=(1, 2))),
         parts_us=_parts_us(parts),
         headline_us={k: v / count / 1000.0 for k, v in sums.items()},

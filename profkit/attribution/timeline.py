@@ -88,8 +88,10 @@ def exclusive_timeline(
     busy = winner >= 0
     idle_op = _next_op(right, start, main)
     owner = np.where(busy, winner, idle_op)
-    seg_phase = np.where(owner >= 0, phase[owner], UNLABELLED).astype(np.int8)
-    seg_activity = np.where(busy, activity[winner], IDLE).astype(np.int8)
+    seg_phase = np.full(count, UNLABELLED, np.int8)
+    seg_phase[owner >= 0] = phase[owner[owner >= 0]]
+    seg_activity = np.full(count, IDLE, np.int8)
+    seg_activity[busy] = activity[winner[busy]]
     length = right - left
     hidden = inside & talking & busy & (seg_activity == COMPUTE)
     overlapped = np.zeros(len(window_start), np.int64)

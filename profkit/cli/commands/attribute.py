@@ -1,0 +1,106 @@
+"""``profkit attribute``: traces of all ranks in, every decode cycle split by phase and activity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from profkit.cli.console import Messages, colour_wanted
+from profkit.cli.options import (
+    ForceOption,
+    Format,
+    FormatOption,
+    JobsOption,
+    OutputOption,
+    QuietOption,
+    VerboseOption,
+)
+
+if TYPE_CHECKING:
+    from profkit.attribution import Attribution
+    from profkit.trace import Trace
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("attribute")(attribute)
+
+
+def attribute(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Trace files of all ranks, or folders that hold them.")
+    ],
+    form: FormatOption = Format.TABLE,
+    output: OutputOption = None,
+    table: Annotated[
+        str, typer.Option("--table", "-t", help="For csv, jsonl and parquet: parts, cycles, segments or calls.")
+    ] = "parts",
+    force: ForceOption = False,
+    jobs: JobsOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Split every decode cycle, on every rank, into draft, verify compute, all-reduce and idle."""
+    from profkit.cli.run_facts import facts_near
+
+    messages = Messages(quiet, verbose)
+    traces = _read(paths, messages, jobs)
+    facts = facts_near(paths, traces)
+    from profkit.attribution import attribute as attribute_traces
+
+    result = attribute_traces(traces, facts=facts, jobs=jobs)
+    _write(result, form, output, table, force=force)
+    for problem in (p for info in result.inputs for p in info.problems):
+        messages.detail(f"{problem.detail} ({problem.count})")
+    if form not in (Format.TABLE, Format.MARKDOWN):
+        for warning in result.warnings:
+            messages.warn(warning)
+
+
+def _read(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[Trace, ...]:
+    from profkit.attribution import needs_frames
+    from profkit.parsers.trace import read_traces
+
+    with messages.progress("reading traces", 1.0) as advance:
+        traces = read_traces(list(paths), jobs=jobs, progress=advance)
+    if any(needs_frames(t) for t in traces):
+        messages.detail("no annotations name the phases: reading the Python frames as well")
+        with messages.progress("reading Python frames", 1.0) as advance:
+            traces = read_traces(list(paths), frames=True, jobs=jobs, progress=advance)
+    return traces
+
+
+def _write(result: Attribution, form: Format, output: Path | None, table: str, *, force: bool) -> None:
+    from profkit.cli.sinks import write
+
+    if form in (Format.CSV, Format.JSONL, Format.PARQUET):
+        from profkit.errors import UsageError
+        from profkit.tableio import write_table
+
+        tables = {"parts": result.parts, "cycles": result.cycles, "segments": result.segments, "calls": result.calls}
+        if table not in tables:
+            raise UsageError(f"no table {table!r}; the attribution has {', '.join(tables)}")
+        chosen = tables[table]
+        write(
+            output,
+            lambda sink: write_table(chosen.schema, chosen.to_batches(), sink, form.value, name=table),
+            force=force,
+        )
+        return
+    text = _rendered(result, form, to_terminal=output is None)
+    write(output, lambda sink: sink.write(text.encode()), force=force)
+
+
+def _rendered(result: Attribution, form: Format, *, to_terminal: bool) -> str:
+    if form is Format.JSON:
+        from profkit.jsonio import dumps
+
+        return dumps(result)
+    from profkit.reports.attribution import as_markdown, terminal
+
+    if form is Format.MARKDOWN:
+        return as_markdown(result)
+    return terminal(result, colour=to_terminal and colour_wanted())

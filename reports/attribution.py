@@ -1,0 +1,324 @@
+"""The attribution for a person: a terminal table that is read in ten seconds, and a markdown page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from profkit.attribution.idle import WORDS
+from profkit.attribution.result import Attribution, CollectiveSummary, CycleSummary, RankResult
+from profkit.escape import markdown, visible
+from profkit.finding import Finding
+from profkit.words import ACTIVITIES, PHASES, HeadlinePart
+
+_SIGNS = {"problem": "✗", "warning": "!", "info": "·"}
+_NAMES: Mapping[HeadlinePart, str] = {
+    "draft": "draft compute",
+    "verify_compute": "verify compute",
+    "allreduce": "all-reduce",
+    "other_comm": "other comm",
+    "memory": "copies",
+    "idle": "idle",
+    "other": "other compute",
+    "unlabelled": "unlabelled",
+}
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+BAR_WIDTH = 40
+MOST_KERNELS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """ANSI codes, or nothing."""
+
+    bold: str = ""
+    dim: str = ""
+    red: str = ""
+    yellow: str = ""
+    cyan: str = ""
+    end: str = ""
+
+
+PLAIN = Style()
+COLOUR = Style("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m", "\x1b[0m")
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """A bar of eighths of a character; something above zero always shows."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    if share > 0 and eighths == 0:
+        eighths = 1
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def microseconds(value: float | None, digits: int = 1) -> str:
+    """A figure in us; a dash where it is unknown, a dot where it is nothing."""
+    if value is None:
+        return "–"
+    return "·" if value == 0 else f"{value:,.{digits}f}".replace(",", " ")
+
+
+def _headline_rows(cycle: CycleSummary) -> list[tuple[str, float, float]]:
+    """Name, us and share of every part with time in it, the largest first."""
+    total = cycle.wall_us.mean
+    parts = [(_names(part, cycle), value) for part, value in cycle.headline_us.items() if value]
+    return [(n, v, v / total if total else 0.0) for n, v in sorted(parts, key=lambda p: -p[1])]
+
+
+def _names(part: HeadlinePart, cycle: CycleSummary) -> str:
+    decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
+    return "decode compute" if part == "verify_compute" and decodes else _NAMES[part]
+
+
+def _title(result: Attribution, cycle: CycleSummary) -> str:
+    wall = cycle.wall_us
+    size = f" of batch {cycle.batch_size}" if cycle.batch_size is not None else ""
+    if result.cycle is None:
+        return f"No decode cycle: the whole recording lasts {wall.mean / 1000:.2f} ms"
+    return f"Decode cycle{size}: {wall.mean / 1000:.2f} ms"
+
+
+def _subtitle(result: Attribution, cycle: CycleSummary) -> str:
+    wall, ranks = cycle.wall_us, result.ranks
+    boundary = "; ".join(sorted({r.boundary for r in ranks}))
+    if result.cycle is None:
+        return f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
+    left = sum(sum(r.dropped.values()) for r in ranks)
+    return (
+        f"mean of {cycle.count} cycles on {len(ranks)} rank{'s' * (len(ranks) != 1)} "
+        f"(p10 {wall.p10 / 1000:.2f}, p50 {wall.p50 / 1000:.2f}, p90 {wall.p90 / 1000:.2f}, p99 {wall.p99 / 1000:.2f})"
+        f"{f', {left} left out' if left else ''}; begins at the {boundary}"
+    )
+
+
+def terminal(result: Attribution, *, colour: bool = False) -> str:
+    """The attribution as text for a terminal; everything from files is made harmless."""
+    style = COLOUR if colour else PLAIN
+    blocks: list[list[str]] = []
+    cycle = result.cycle or result.window
+    if cycle is not None:
+        blocks.append(
+            [
+                f"{style.bold}{_title(result, cycle)}{style.end}",
+                f"{style.dim}{_subtitle(result, cycle)}{style.end}",
+            ]
+        )
+        blocks.append(_bars(cycle, style))
+        blocks.append(_matrix(cycle, style))
+    if len(result.by_batch) > 1:
+        blocks.append(_by_batch(result, style))
+    if result.collectives:
+        blocks.append(_collectives(result.collectives, style))
+    blocks.append(_ranks(result, style))
+    if result.findings:
+        blocks.append([_finding(f, style) for f in result.findings])
+    notes = [w for w in result.warnings if w not in {f.sentence for f in result.findings}]
+    if notes:
+        blocks.append([f"{style.yellow}!{style.end} {visible(w, 400)}" for w in notes])
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _bars(cycle: CycleSummary, style: Style) -> list[str]:
+    return [
+        f"  {name:<15}{us / 1000:>9.3f} ms {share:>6.1%}  {style.cyan}{bar(share)}{style.end}"
+        for name, us, share in _headline_rows(cycle)
+    ]
+
+
+def _matrix_rows(cycle: CycleSummary) -> list[tuple[str, list[float | None]]]:
+    rows: list[tuple[str, list[float | None]]] = []
+    for phase in PHASES:
+        cells = [cycle.parts_us[phase][a] for a in ACTIVITIES]
+        if any(c is None or c > 0 for c in cells):
+            rows.append((phase, cells))
+    return rows
+
+
+def _matrix(cycle: CycleSummary, style: Style) -> list[str]:
+    lines = [f"{style.dim}  {'us per cycle':<15}" + "".join(f"{a:>11}" for a in ACTIVITIES) + f"{'sum':>11}{style.end}"]
+    for phase, cells in _matrix_rows(cycle):
+        known = [c for c in cells if c is not None]
+        total = f"{microseconds(sum(known)):>11}" if known else f"{'–':>11}"
+        lines.append(f"  {phase:<15}" + "".join(f"{microseconds(c):>11}" for c in cells) + total)
+    return lines
+
+
+def _by_batch(result: Attribution, style: Style) -> list[str]:
+    lines = [f"{style.dim}  {'batch size':<15}{'cycles':>11}{'mean ms':>11}{'p50 ms':>11}{'p90 ms':>11}{style.end}"]
+    for row in result.by_batch:
+        size = "unknown" if row.batch_size is None else str(row.batch_size)
+        lines.append(
+            f"  {size:<15}{row.cycles:>11}{row.wall_us.mean / 1000:>11.3f}{row.wall_us.p50 / 1000:>11.3f}"
+            f"{row.wall_us.p90 / 1000:>11.3f}"
+        )
+    return lines
+
+
+def _size(value: int | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.1f} MiB"
+
+
+def _what(row: CollectiveSummary) -> str:
+    return f"{row.phase} {row.kind}{' (fused)' if row.fused else ''}"
+
+
+def _collectives(rows: Sequence[CollectiveSummary], style: Style) -> list[str]:
+    lines = [
+        f"{style.dim}  {'us per call':<30}{'calls/cycle':>11}{'mean':>9}{'transfer':>9}{'wait':>8}{'size':>11}"
+        f"{'bus GB/s':>9}  implementation{style.end}"
+    ]
+    for row in rows[:MOST_KERNELS]:
+        bandwidth = "–" if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}"
+        lines.append(
+            f"  {_what(row):<30}{row.calls_per_cycle:>11.4g}{microseconds(row.mean_us):>9}"
+            f"{microseconds(row.transfer_us):>9}{microseconds(row.wait_us):>8}{_size(row.message_bytes):>11}"
+            f"{bandwidth:>9}  {visible(row.implementation, 20)}"
+        )
+    if len(rows) > MOST_KERNELS:
+        lines.append(f"{style.dim}  {len(rows) - MOST_KERNELS} more in the JSON form{style.end}")
+    return lines
+
+
+def _sources(rank: RankResult) -> str:
+    used = [f"{name} {share:.0%}" for name, share in rank.labelled_by.items() if share >= 0.0005]
+    return ", ".join(used) or "–"
+
+
+def _rank_name(rank: RankResult, place: int) -> str:
+    parts = [f"{k}{v}" for k, v in (("dp", rank.dp), ("pp", rank.pp), ("tp", rank.tp)) if v is not None]
+    return " ".join(parts) if parts else f"rank {rank.rank if rank.rank is not None else place}"
+
+
+def _rank_sum(rank: RankResult, activity: str) -> float:
+    """Mean us per cycle of one activity over all phases."""
+    cells = [v for phase in rank.parts_ns.values() for a, v in phase.items() if a == activity and v is not None]
+    return sum(cells) / rank.cycles / 1000 if rank.cycles else 0.0
+
+
+def _ranks(result: Attribution, style: Style) -> list[str]:
+    lines = [
+        f"{style.dim}  {'rank':<15}{'cycles':>7}{'left out':>9}{'cycle us':>12}{'all-reduce':>12}{'idle':>10}"
+        f"{'hidden comm':>12}{'clock us':>16}  labelled by{style.end}"
+    ]
+    for place, (rank, clock) in enumerate(zip(result.ranks, result.clock_offsets_us, strict=True)):
+        wall = microseconds(rank.wall_ns / rank.cycles / 1000) if rank.cycles else "–"
+        hidden = microseconds(rank.overlapped_comm_ns / rank.cycles / 1000) if rank.cycles else "–"
+        offset = "–" if clock.offset is None or clock.spread is None else f"{clock.offset:+.1f} ±{clock.spread:.1f}"
+        lines.append(
+            f"  {_rank_name(rank, place):<15}{rank.cycles:>7}{sum(rank.dropped.values()):>9}{wall:>12}"
+            f"{microseconds(_rank_sum(rank, 'allreduce')):>12}{microseconds(_rank_sum(rank, 'idle')):>10}{hidden:>12}"
+            f"{offset:>16}  {_sources(rank)}"
+        )
+    return lines
+
+
+def _finding(finding: Finding, style: Style) -> str:
+    tint = {"problem": style.red, "warning": style.yellow}.get(finding.severity, style.dim)
+    names = [visible(PurePath(e).name, 60) for e in finding.evidence[:2]]
+    more = f" and {len(finding.evidence) - 2} more" if len(finding.evidence) > 2 else ""
+    place = f" {style.dim}({', '.join(names)}{more}){style.end}" if names else ""
+    return f"{tint}{_SIGNS[finding.severity]}{style.end} {visible(finding.sentence, 500)}{place}"
+
+
+# --- markdown ----------------------------------------------------------------------------------------
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return [_row(head), _row(rule), *(_row(r) for r in rows), ""]
+
+
+def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) -> str:
+    """The attribution as a markdown page; ``plots`` maps captions to paths relative to the page."""
+    cycle = result.cycle or result.window
+    lines = ["# Where a decode cycle goes", ""]
+    if cycle is not None:
+        lines += [f"**{_title(result, cycle)}** — {_subtitle(result, cycle)}.", ""]
+        lines += _table(
+            ["part", "us", "share"],
+            [[name, microseconds(us), f"{share:.1%}"] for name, us, share in _headline_rows(cycle)],
+        )
+    for caption, path in (plots or {}).items():
+        lines += [f"![{markdown(caption)}]({path})", ""]
+    if cycle is not None:
+        lines += ["## Phase and activity, us per cycle", ""]
+        lines += _table(
+            ["phase", *ACTIVITIES],
+            [[phase.replace("_", "\\_"), *(microseconds(c) for c in cells)] for phase, cells in _matrix_rows(cycle)],
+        )
+        causes = [(k, v) for k, v in cycle.idle_causes_us.items() if v > 0]
+        if causes:
+            lines += ["## Why the GPU waits, us per cycle", ""]
+            lines += _table(["cause", "us"], [[WORDS[k], microseconds(v)] for k, v in causes])
+    if len(result.by_batch) > 1:
+        lines += ["## By batch size", ""]
+        lines += _table(
+            ["batch size", "cycles", "mean ms", "p50 ms", "p90 ms"],
+            [
+                [
+                    "unknown" if r.batch_size is None else str(r.batch_size),
+                    str(r.cycles),
+                    f"{r.wall_us.mean / 1000:.3f}",
+                    f"{r.wall_us.p50 / 1000:.3f}",
+                    f"{r.wall_us.p90 / 1000:.3f}",
+                ]
+                for r in result.by_batch
+            ],
+        )
+    if result.collectives:
+        lines += ["## Collectives, us per call", ""]
+        lines += _table(
+            [
+                "collective",
+                "calls per cycle",
+                "mean",
+                "transfer",
+                "wait",
+                "size",
+                "bus GB/s",
+                "written by",
+                "kernel",
+            ],
+            [
+                [
+                    _what(r).replace("_", "\\_"),
+                    f"{r.calls_per_cycle:.4g}",
+                    microseconds(r.mean_us),
+                    microseconds(r.transfer_us),
+                    microseconds(r.wait_us),
+                    _size(r.message_bytes),
+                    "–" if r.bus_bandwidth_gb_s is None else f"{r.bus_bandwidth_gb_s:.2f}",
+                    markdown(r.implementation),
+                    markdown(r.kernel, 80),
+                ]
+                for r in result.collectives
+            ],
+        )
+    lines += ["## Ranks", ""]
+    lines += _table(
+        ["rank", "cycles", "left out", "cycle us", "all-reduce us", "idle us", "labelled by"],
+        [
+            [
+                _rank_name(r, i),
+                str(r.cycles),
+                str(sum(r.dropped.values())),
+                microseconds(r.wall_ns / r.cycles / 1000) if r.cycles else "–",
+                microseconds(_rank_sum(r, "allreduce")),
+                microseconds(_rank_sum(r, "idle")),
+                _sources(r).replace("_", "\\_"),
+            ]
+            for i, r in enumerate(result.ranks)
+        ],
+    )
+    if result.findings:
+        lines += ["## Findings", ""]
+        lines += [f"- **{f.severity}**: {markdown(f.sentence)}" for f in result.findings]
+        lines.append("")
+    return "\n".join(lines)
