@@ -50,7 +50,8 @@ def move_line(metric: MetricComparison) -> str:
     base, candidate = metric.base.median or 0.0, metric.candidate.median or 0.0
     return (
         f"{metric.title} {_milliseconds(delta(metric))} per cycle "
-        f"({base / 1000:.2f} → {candidate / 1000:.2f} ms; {VERDICTS[metric.verdict].lower()})"
+        f"({base / 1000:.2f} → {candidate / 1000:.2f} ms; {VERDICTS[metric.verdict].lower()}; "
+        f"{metric.base.n} and {metric.candidate.n} traced launches)"
     )
 
 
@@ -99,7 +100,7 @@ def _row(metric: MetricComparison) -> list[str]:
     ]
 
 
-COLUMNS = ("metric", "base (n)", "candidate (n)", "change", "95 % interval", "p", "smallest seen", "verdict")
+COLUMNS = ("metric", "base (n)", "candidate (n)", "change", "95% interval", "p", "smallest seen", "verdict")
 
 
 def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> str:
@@ -141,4 +142,4 @@ def terminal(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     if hidden:
         lines.append(f"  differs: {count(hidden, 'more key')} (see --format json)")
     lines += [f"  kernels: {kernel_line(k)}" for k in comparison.kernels[:LISTED_MOVES]]
-    return lines, [_row(m) for m in comparison.metrics]
+    return [visible(line) for line in lines], [_row(m) for m in comparison.metrics]

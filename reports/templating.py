@@ -25,6 +25,7 @@ def environment() -> Environment:
     )
     env.filters |= {
         "md": escape.markdown,
+        "plain": escape.visible,
         "figure": wording.figure,
         "percent": wording.percent,
         "p": wording.p_value,

@@ -31,7 +31,7 @@ def percent(share: float | None, *, signed: bool = True) -> str:
     """A share as percent with one decimal."""
     if share is None:
         return NOT_KNOWN
-    text = f"{100 * share:+.1f} %" if signed else f"{100 * share:.1f} %"
+    text = f"{100 * share:+.1f}%" if signed else f"{100 * share:.1f}%"
     return text.replace("-", _MINUS)
 
 
@@ -51,7 +51,7 @@ def launches(number: int) -> str:
 
 
 def interval(metric: MetricComparison) -> str:
-    """The interval of a change as ``-6.3 % to -3.9 %``."""
+    """The interval of a change as ``-6.3% to -3.9%``."""
     if metric.interval is None:
         return NOT_KNOWN
     return f"{percent(metric.interval.low)} to {percent(metric.interval.high)}"
@@ -69,5 +69,5 @@ def change_sentence(metric: MetricComparison) -> str:
     if metric.verdict in ("better", "worse"):
         direction = "rose" if metric.change > 0 else "fell"
         amount = percent(abs(metric.change), signed=False)
-        return f"{name} {direction} by {amount} ({moved}; 95 % interval {interval(metric)}; p {p_value(metric.p)})"
+        return f"{name} {direction} by {amount} ({moved}; 95% interval {interval(metric)}; p {p_value(metric.p)})"
     return f"{name} {moved} ({percent(metric.change)}); {metric.why}"

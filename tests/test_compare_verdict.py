@@ -284,17 +284,14 @@ def test_conditions_that_make_no_sense(text: str) -> None:
 
 
 def test_benchmark_results_keep_their_load() -> None:
-    def bench(row: int, concurrency: int, ttft: float) -> list[dict[str, object]]:
-        head = {"file": "bench.jsonl", "tool": "bench_serving", "row": row}
-        return [
-            {**head, "name": "max_concurrency", "value": concurrency, "unit": ""},
-            {**head, "name": "median_ttft", "value": ttft, "unit": "ms"},
-            {**head, "name": "std_ttft", "value": 1.0, "unit": "ms"},
-        ]
+    def bench(concurrency: int, ttft: float, tool: str = "bench_serving") -> dict[str, object]:
+        figures = {"max_concurrency": concurrency, "median_ttft": ttft, "std_ttft": 1.0, "dataset_name": "random"}
+        return {"file": "bench.jsonl", "line": 1, "tool": tool, "figures": figures}
 
     run = analysis("a", 60.0)
     assert run.log is not None
-    object.__setattr__(run.log, "bench", tuple(bench(0, 1, 100.0) + bench(1, 16, 900.0) + bench(2, 16, 1100.0)))
+    results = (bench(1, 100.0), bench(16, 900.0), bench(16, 1100.0), bench(1, 5.0, "bench_speculative"))
+    object.__setattr__(run.log, "bench", results)
     found = [m for m in launch_of(run).measurements if m.name.startswith("bench.")]
     assert [(m.name, m.running_req, m.value, m.unit) for m in found] == [
         ("bench.median_ttft", 1, 100.0, "ms"),

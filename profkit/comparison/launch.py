@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from profkit.analysis import RunAnalysis
 from profkit.attribution.result import Attribution, BatchSummary, CollectiveSummary
 from profkit.comparison.fingerprint import Fingerprint, fingerprint
 from profkit.comparison.kernels import KernelRow, kernel_rows
 from profkit.comparison.metrics import Measurement, metric_kind
+from profkit.rules import load_rules
 from profkit.serving.result import BatchRow, ServerSummary, Spread
 from profkit.words import TARGET_FORWARD_PHASES
 
@@ -126,31 +128,31 @@ _SWEEPS = frozenset({"bench_speculative"})
 _LOADS = ("max_concurrency", "batch_size", "peak_concurrent_requests")
 
 
-def _bench_results(rows: tuple[Mapping[str, object], ...]) -> Iterator[tuple[str, int | None, Mapping[str, object]]]:
-    """(tool, load, row) for each figure; rows of one result share its file and number."""
-    loads: dict[tuple[object, object], dict[str, float]] = {}
-    for row in rows:
-        value = row.get("value")
-        if row.get("name") in _LOADS and isinstance(value, int | float):
-            loads.setdefault((row.get("file"), row.get("row")), {})[str(row["name"])] = value
-    for row in rows:
-        stated = loads.get((row.get("file"), row.get("row")), {})
-        load = next((round(stated[name]) for name in _LOADS if name in stated), None)
-        yield str(row.get("tool") or "bench_serving"), load, row
+@cache
+def _bench_units() -> Mapping[str, str]:
+    """Units of benchmark figures by name: the readers' own rules."""
+    return {rule["name"]: rule["unit"] for rules in load_rules("bench").values() for rule in rules}
 
 
-def _from_bench(rows: tuple[Mapping[str, object], ...]) -> Iterator[Measurement]:
+def _bench_load(figures: Mapping[str, object]) -> int | None:
+    stated = (figures.get(name) for name in _LOADS)
+    return next((round(v) for v in stated if isinstance(v, int | float) and not isinstance(v, bool)), None)
+
+
+def _from_bench(results: tuple[Mapping[str, object], ...]) -> Iterator[Measurement]:
     """Benchmark figures: the mean where a launch holds several results at one load."""
     found: dict[tuple[str, int | None], tuple[list[float], str, str]] = {}
-    for tool, load, row in _bench_results(rows):
-        value = row.get("value")
-        if tool in _SWEEPS or not isinstance(value, int | float) or isinstance(value, bool):
+    for result in results:
+        figures, tool = result.get("figures"), str(result.get("tool"))
+        if tool in _SWEEPS or not isinstance(figures, Mapping):
             continue
         short = tool.removeprefix("bench_")
-        name = f"bench.{row.get('name')}" if short == "serving" else f"bench.{short}.{row.get('name')}"
-        if metric_kind(name) is not None:
-            place = (str(row.get("unit") or ""), str(row.get("file") or "benchmark"))
-            found.setdefault((name, load), ([], *place))[0].append(value)
+        for key, value in figures.items():
+            name = f"bench.{key}" if short == "serving" else f"bench.{short}.{key}"
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if number and metric_kind(name) is not None:
+                place: tuple[list[float], str, str] = ([], _bench_units().get(key, ""), str(result.get("file")))
+                found.setdefault((name, _bench_load(figures)), place)[0].append(value)
     for (name, load), (values, unit, source) in found.items():
         yield Measurement(name, sum(values) / len(values), unit, load, len(values), None, None, source)
 

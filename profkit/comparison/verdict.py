@@ -184,8 +184,14 @@ def _without_copies(side: Sequence[Launch], name: str) -> tuple[list[Launch], li
     return list(kept.values()), [f"{name}: {lost} copies of the same run were counted once"] if lost else []
 
 
-def compare(base: Sequence[Launch], candidate: Sequence[Launch], settings: Settings | None = None) -> Comparison:
-    """Compare two groups of server launches.
+def compare(
+    base: Sequence[Launch],
+    candidate: Sequence[Launch],
+    settings: Settings | None = None,
+    *,
+    only: Sequence[str] | None = None,
+) -> Comparison:
+    """Compare two groups of server launches; ``only`` restricts the secondary metrics to those named.
 
     The primary metric is tested on its own at ``settings.alpha``; the p values of the others are adjusted within their
     family (Holm), and their minimum detectable effect is given at the level of the strictest step.
@@ -208,7 +214,8 @@ def compare(base: Sequence[Launch], candidate: Sequence[Launch], settings: Setti
         if not any(d.state == "expected" and fnmatchcase(d.key, pattern) for d in differing)
     ]
     comparable = all(d.state != "blocking" for d in differing)
-    raws = [_raw(name, base, candidate) for name in _names(base, candidate, settings.primary)]
+    names = _names(base, candidate, settings.primary)
+    raws = [_raw(name, base, candidate) for name in names if only is None or name in (settings.primary, *only)]
     metrics = [_finish(raws[0], "primary", raws[0].p, settings.alpha, settings, comparable)]
     adjusted, levels = _adjust(raws[1:], settings.alpha)
     metrics += [

@@ -1,0 +1,120 @@
+"""Promises of last week checked, and at most three things to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from profkit.comparison.metrics import metric_kind
+from profkit.comparison.result import MIN_LAUNCHES
+from profkit.comparison.statistics import median
+from profkit.config import Promise
+from profkit.forecast import PlanForecast
+from profkit.week import shift
+from profkit.weekly.history import History
+from profkit.weekly.model import Action, ConfigurationWeek, Event, Experiment, PromiseKept
+from profkit.weekly.trials import first_open_lever
+
+MOST = 3
+
+
+def _measured(history: History, promise: Promise) -> PromiseKept:
+    """A promise with a target, by the figures."""
+    assert promise.config is not None
+    assert promise.metric is not None
+    assert promise.target is not None
+    kind = metric_kind(promise.metric)
+    assert kind is not None
+    values = history.values(promise.config, history.week, promise.metric)
+    target = f"{kind.title} of {promise.config}, target {promise.target:g} {kind.unit or ''}".rstrip()
+    if len(values) < MIN_LAUNCHES:
+        why = f"{target}: {len(values)} launches this week, {MIN_LAUNCHES} are needed"
+        return PromiseKept(promise.text, promise.owner, "cannot_say", why)
+    reached = median(values)
+    kept = reached >= promise.target if kind.better == "higher" else reached <= promise.target
+    return PromiseKept(promise.text, promise.owner, "done" if kept else "not_done", f"{target}: {reached:.4g} measured")
+
+
+def promises(history: History) -> tuple[PromiseKept, ...]:
+    """Promises made in the report of the week before; what their owner says of them goes before the figures."""
+    found = []
+    for promise in history.config.promise:
+        if promise.made != shift(history.week, -1):
+            continue
+        if promise.status is not None:
+            found.append(PromiseKept(promise.text, promise.owner, promise.status, promise.note or "said by its owner"))
+        elif promise.config and promise.metric and promise.target is not None:
+            found.append(_measured(history, promise))
+        else:
+            why = "no status in profkit.toml, and no target to check"
+            found.append(PromiseKept(promise.text, promise.owner, "cannot_say", why))
+    return tuple(found)
+
+
+def _for_event(row: ConfigurationWeek, event: Event) -> Action | None:
+    """What follows from an event that nobody has looked into; ``None`` when nothing does."""
+    if event.triaged:
+        return None
+    if event.kind == "regression":
+        where = f", starting at {row.moved[0].title}" if row.moved else ""
+        known = f"; first suspect: {event.cause}" if event.cause != "unknown" else ""
+        text = f"Bisect the regression of {row.name} between {event.reference} and {event.week}{where}{known}"
+        return Action(text, row.owner, "the change that caused it is named, or two days are spent", row.name)
+    if event.kind == "environment":
+        text = f"Measure {row.name} again on the new system, {MIN_LAUNCHES} launches or more, as its new reference"
+        if event.cause == "workload" or row.quality.launches < MIN_LAUNCHES:
+            return Action(text, row.owner, f"{MIN_LAUNCHES} launches are in the store", row.name)
+        return Action(
+            f"Confirm that the change of system of {row.name} was meant ({event.sentence.split(' since ')[0]})",
+            row.owner, "it is confirmed or undone", row.name,
+        )  # fmt: skip
+    if event.kind == "noise":
+        return Action(
+            f"Repeat the launches of {row.name} on a quiet machine and look for what disturbed them",
+            row.owner, "the spread is back at its usual size", row.name,
+        )  # fmt: skip
+    if event.kind == "missing":
+        lacking = f" ({event.sentence})"
+        return Action(
+            f"Run what is missing of {row.name}{lacking}", row.owner, "the launches are in the store", row.name
+        )
+    return None
+
+
+_ORDER = ("regression", "missing", "noise", "environment", "improvement")
+
+
+def _candidates(
+    history: History,
+    rows: Sequence[ConfigurationWeek],
+    plans: Sequence[PlanForecast],
+    experiments: Sequence[Experiment],
+) -> Iterator[tuple[int, Action]]:
+    for trial in experiments:
+        if trial.verdict == "better":
+            owner = history.tracked(trial.config).owner
+            text = f"Adopt {trial.lever} in {trial.config}: {trial.why}"
+            yield 1, Action(text, owner, "its correctness gates pass and it is in the configuration", trial.config)
+    for row in rows:
+        for event in row.events:
+            action = _for_event(row, event)
+            if action is not None:
+                yield _ORDER.index(event.kind), action
+        small = 0 < row.quality.launches < MIN_LAUNCHES
+        if small and not any(e.kind == "missing" for e in row.events):
+            text = f"Run {row.name} with {MIN_LAUNCHES} launches or more; {row.quality.launches} say nothing"
+            yield 2, Action(text, row.owner, f"{MIN_LAUNCHES} launches are in the store", row.name)
+        lever = first_open_lever(history, plans, row.name)
+        if lever is not None:
+            stop = lever.kill or f"{MIN_LAUNCHES} launches decide it"
+            yield len(_ORDER), Action(f"Try {lever.title} on {row.name}", row.owner, stop, row.name)
+
+
+def actions(
+    history: History,
+    rows: Sequence[ConfigurationWeek],
+    plans: Sequence[PlanForecast],
+    experiments: Sequence[Experiment],
+) -> tuple[Action, ...]:
+    """At most three, the most urgent first."""
+    ranked = sorted(_candidates(history, rows, plans, experiments), key=lambda c: c[0])
+    return tuple(action for _, action in ranked[:MOST])
