@@ -183,6 +183,7 @@ class Machine:
                 self.work(hardware.launch_us * 0.5)
                 self.call(op.api, hardware.launch_us * 0.5, correlation=correlation, external=external)
                 self.record("cpu_op", op.op, started, external=external)
+                self.now = self.now + 250  # operators never touch
             else:
                 self.work(hardware.launch_us * 0.4)
                 self.call(op.api, hardware.launch_us * 0.6, correlation=correlation)

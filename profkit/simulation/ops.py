@@ -117,8 +117,14 @@ class Kernels:
         parts: list[Part] = []
         side: list[Op] = []
         branch: list[Op] = []
+        hidden: list[Op] = []
         for rule in self.rules["layer"][template]:
             if rule.get("allreduce"):
+                if self.scenario.serving.comm_overlap and hidden:
+                    parts.extend(branch)
+                    parts.append(Fork(tuple(hidden), (self.allreduce(rows),)))
+                    side, branch, hidden = [], [], []
+                    continue
                 if side:
                     parts.append(Fork(tuple(branch), tuple(side)))
                 else:
@@ -132,7 +138,9 @@ class Kernels:
             if total <= 0.0:
                 continue
             op = self.kernel(rule["kernel"], total * rule["share"], grid=8 * rows + int(40 * rule["share"]) * 8)
-            if rule.get("side") and self.scenario.serving.side_stream and moe_us > 0.0:
+            if rule.get("side") and self.scenario.serving.comm_overlap and moe_us > 0.0:
+                hidden.append(op)
+            elif rule.get("side") and self.scenario.serving.side_stream and moe_us > 0.0:
                 side.append(op)
             else:
                 branch.append(op)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from profkit.simulation.dialects import Annotations, frame_name
 from profkit.simulation.engine import COPY_STREAM, MAIN_STREAM, SCHEDULE_STREAM, Graph, Machine, Times
 from profkit.simulation.ops import Fork, Kernels, Op, Part
 from profkit.simulation.scenario import Scenario
+from profkit.words import Phase
 
 _D2H = "Memcpy DtoH (Device -> Pinned)"
 _H2D = "Memcpy HtoD (Pinned -> Device)"
 _D2D = "Memcpy DtoD (Device -> Device)"
 
 
-def flat(parts: list[Part] | tuple[Part, ...]) -> list[Op]:
+def flat(parts: Sequence[Part]) -> list[Op]:
     """The operations of a pass without forks, for an eager run."""
     out: list[Op] = []
     for part in parts:
@@ -42,6 +43,13 @@ class Program:
         self.kernels = Kernels(self.scenario)
         self.names = Annotations(self.scenario)
 
+    @property
+    def boundary(self) -> frozenset[Phase]:
+        """Phases whose first operation begins a cycle: the draft's where it runs on the GPU."""
+        if self.scenario.serving.worker == "vllm":
+            return frozenset({"draft"})
+        return frozenset({"draft", "verify", "decode"})
+
     # Building blocks -------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -52,13 +60,20 @@ class Program:
         ):
             yield
 
-    def _graph(self, key: str, rows: int, parts: list[Part] | tuple[Part, ...]) -> Graph:
+    def _graph(self, key: str, rows: int, make: Callable[[], Sequence[Part]]) -> Graph:
+        """The graph of a pass over this many rows, captured on first use."""
         if (key, rows) not in self._graphs:
-            self._graphs[key, rows] = self.machine.capture(parts)
+            self._graphs[key, rows] = self.machine.capture(make())
         return self._graphs[key, rows]
 
+    def _drafted(self, rows: int) -> list[Part]:
+        return self.kernels.draft_forward(rows, self.scenario.drafter.forward_compute_us)
+
+    def _extended(self, rows: int) -> list[Part]:
+        return self.kernels.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True)
+
     def _rows(self, batch: int) -> int:
-        return batch * self.scenario.rows_per_request
+        return batch * self.scenario.rows_of(self.machine.cycle)
 
     def _target(self, batch: int) -> None:
         """Copies into the forward's buffers and the target forward itself."""
@@ -67,7 +82,7 @@ class Program:
             self.machine.launch([k.kernel("plan", 2.0), k.kernel("copy", 1.5), k.copy(_D2D, 8 * rows, 1.3)])
             if self.scenario.serving.target_graph:
                 with self._in(frame="target_graph"):
-                    self.machine.replay(self._graph("target", rows, k.target_forward(rows)))
+                    self.machine.replay(self._graph("target", rows, lambda: k.target_forward(rows)))
             else:
                 self.machine.launch(flat(k.target_forward(rows)))
 
@@ -144,15 +159,15 @@ class Program:
                 [k.kernel("assign_draft", 2.4), k.kernel("draft_indices", 2.9), k.kernel("cumsum", 2.6),
                  k.kernel("copy", 1.5), k.kernel("copy", 1.5)]
             )  # fmt: skip
-            passes = [k.draft_forward(rows, self.scenario.drafter.forward_compute_us)] * (serving.num_steps - 1)
+            passes = self.scenario.steps_of(machine.cycle) - 1
             if passes and serving.draft_graph:
                 with self._in(frame="draft_graph"):
-                    machine.replay(self._graph("draft", rows, [part for one in passes for part in one]))
+                    machine.replay(self._graph(f"draft{passes}", rows, lambda: self._drafted(rows) * passes))
             elif passes:
                 with self._in(frame="draft_eager"):
-                    for one in passes:
+                    for _ in range(passes):
                         with self._in(self.names.draft_step(batch)):
-                            machine.launch(flat(one))
+                            machine.launch(flat(self._drafted(rows)))
             with self._in(frame="tree"):
                 machine.launch([k.kernel("topk", 4.0), k.kernel("build_tree", 4.5)])
 
@@ -176,13 +191,12 @@ class Program:
         with self._in(self.names.stage("draft_extend"), "extend"):
             first = "extend_info" if serving.worker == "v1" else "extend_prepare"
             machine.launch([k.kernel(first, 2.2), k.kernel("plan", 2.1), k.kernel("copy", 1.5)])
-            forward = k.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True)
             if serving.extend_graph:
                 with self._in(frame="extend_graph"):
-                    machine.replay(self._graph("extend", rows, forward))
+                    machine.replay(self._graph("extend", rows, lambda: self._extended(rows)))
             else:
                 with self._in(self.names.extend_step(batch)):
-                    machine.launch(flat(forward))
+                    machine.launch(flat(self._extended(rows)))
             machine.launch([k.kernel("gather", 1.6)])
 
     def _eagle(self, batch: int) -> None:
@@ -225,9 +239,8 @@ class Program:
         with self._in(frame="cycle"):
             machine.phase = "draft"
             machine.launch([k.kernel("assign_draft", 2.4), k.kernel("copy", 1.5)])
-            forward = k.draft_forward(rows, self.scenario.drafter.forward_compute_us)
             with self._in(self.names.draft_step(batch), "draft"):
-                machine.replay(self._graph("draft", rows, forward))
+                machine.replay(self._graph("draft", rows, lambda: self._drafted(rows)))
             machine.phase = "verify"
             machine.launch([k.kernel("assign_extend", 2.3)])
             self._target(batch)
@@ -252,9 +265,8 @@ class Program:
             with self._in(frame="extend"):
                 machine.launch([k.kernel("extend_prepare", 2.2)])
                 for step in range(serving.num_steps):
-                    forward = k.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True)
                     with self._in(self.names.extend_step(batch)):
-                        machine.replay(self._graph(f"extend{step}", rows, forward))
+                        machine.replay(self._graph(f"extend{step}", rows, lambda: self._extended(rows)))
                     machine.launch([k.kernel("rotate", 2.0)])
 
     def _vllm(self, batch: int) -> None:
@@ -264,21 +276,17 @@ class Program:
         machine.phase = "verify"
         with self._in(f"execute_context_0(0)_generation_{batch}({rows})"):
             machine.launch([k.copy(_H2D, 8 * rows, 1.6), k.kernel("gather", 1.6)])
-            machine.replay(self._graph("target", rows, k.target_forward(rows)))
+            machine.replay(self._graph("target", rows, lambda: k.target_forward(rows)))
         machine.phase = "accept"
         with self._in("gpu_model_runner: sample"):
             machine.launch([k.kernel("argmax", 8.0), k.kernel("rejection", 3.2)])
         machine.phase = "draft"
         with self._in("gpu_model_runner: draft"):
             machine.launch([k.kernel("padded_next", 2.2), k.kernel("padded_inputs", 2.2)])
-            machine.replay(
-                self._graph("first", rows, k.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True))
-            )
+            machine.replay(self._graph("first", rows, lambda: self._extended(rows)))
             for _ in range(serving.num_steps - 1):
                 machine.launch([k.kernel("slot_mapping", 2.2)])
-                machine.replay(
-                    self._graph("draft", batch, k.draft_forward(batch, self.scenario.drafter.forward_compute_us))
-                )
+                machine.replay(self._graph("draft", batch, lambda: self._drafted(batch)))
 
     def prefill(self, cycle: int, batch: int) -> None:
         """A prefill between two cycles: the target over the prompt, then the drafter over it."""
@@ -294,11 +302,10 @@ class Program:
                     self._in(self.names.stage("draft_extend")),
                     self._in(self.names.prefill(batch, tokens, draft=True)),
                 ):
-                    forward = self.kernels.draft_forward(64, self.scenario.drafter.extend_compute_us, extend=True)
-                    machine.launch(self._scaled(forward, tokens / 64))
+                    machine.launch(self._scaled(self._extended(64), tokens / 64))
             self._copy_result(batch)
         self._process(self.copied[-1])
 
     @staticmethod
-    def _scaled(parts: list[Part] | tuple[Part, ...], factor: float) -> list[Op]:
+    def _scaled(parts: Sequence[Part], factor: float) -> list[Op]:
         return [replace(op, duration_ns=op.duration_ns * factor**0.5, grid=op.grid * 8) for op in flat(parts)]

@@ -100,6 +100,8 @@ class Serving:
     draft_graph: bool = True
     extend_graph: bool = True
     side_stream: bool = False  # shared experts on a second stream
+    comm_overlap: bool = False  # the second all-reduce of a layer on a second stream, under the shared experts
+    adaptive_steps: tuple[int, ...] = ()  # num_steps of the cycles, repeated; draft tokens are one more
     batch_sizes: tuple[int, ...] = (1,)  # running requests of the cycles, repeated
     prefill_before: tuple[int, ...] = ()  # a prefill runs before these cycles
     prefill_tokens: int = 512
@@ -125,6 +127,7 @@ class Recording:
     by_stage: bool = True
     merged: bool = False
     stack_slowdown: float = 1.0  # factor on host times while recording
+    log_cycles: int = 64  # cycles simulated for the log; its lines draw from them
     log_lines: int = 60  # decode lines outside the profiling window
     decode_log_interval: int = 40
 
@@ -153,3 +156,12 @@ class Scenario:
     def rows_per_request(self) -> int:
         """Rows of the target forward per request: draft tokens with speculation, else 1."""
         return self.serving.num_draft_tokens if self.speculative else 1
+
+    def steps_of(self, cycle: int) -> int:
+        """Draft steps in a cycle."""
+        pattern = self.serving.adaptive_steps
+        return pattern[cycle % len(pattern)] if pattern else self.serving.num_steps
+
+    def rows_of(self, cycle: int) -> int:
+        """Rows of the target forward per request in a cycle."""
+        return self.steps_of(cycle) + 1 if self.serving.adaptive_steps else self.rows_per_request

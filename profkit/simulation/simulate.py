@@ -14,7 +14,6 @@ from profkit.simulation.programs import Program
 from profkit.simulation.scenario import Scenario
 from profkit.simulation.truth import Truth, collectives_of, entries_of, sweep, windows_of
 
-_LOG_CYCLES = 64  # cycles simulated physically for the log; its lines draw from them
 _TRACE_STREAM, _LOG_STREAM, _ACCEPT_STREAM, _DRAW_STREAM = 1, 2, 3, 4
 
 
@@ -62,12 +61,15 @@ class Simulation:
         while True:
             batch = serving.batch_sizes[cycle % len(serving.batch_sizes)]
             pool = self.walls_ns[batch]
-            wall = int(pool[int(noise.raw(1)[0] % np.uint64(pool.size))])
+            pattern = max(1, len(serving.adaptive_steps))
+            draw = int(noise.raw(1)[0] % np.uint64(pool.size // pattern)) * pattern + cycle % pattern
+            wall = int(pool[draw])
+            most = self.scenario.rows_of(cycle)
             gained = 0
             for _ in range(batch):
                 if place % deck.size == 0:
                     deck = shuffle.shuffled(deck)
-                gained += int(deck[place % deck.size])
+                gained += min(most, int(deck[place % deck.size]))
                 place += 1
             yield LogCycle(wall, batch, gained)
             cycle += 1
@@ -87,15 +89,24 @@ def accept_lengths(scenario: Scenario, size: int = 400) -> npt.NDArray[np.int64]
     return np.repeat(np.arange(1, len(shares) + 1, dtype=np.int64), counts)
 
 
-def simulate(scenario: Scenario) -> Simulation:
-    """Run ``scenario``; the same scenario gives the same result on every machine."""
+def simulate(scenario: Scenario, *, record: bool = True) -> Simulation:
+    """Run ``scenario``; the same scenario gives the same result on every machine.
+
+    Without ``record`` only the cycles for the server's log are simulated, not the profiler's window.
+    """
     skew = scenario.recording.start_skew_cycles
     machine = Machine(scenario, Noise(scenario.seed, _TRACE_STREAM))
     program = Program(scenario, machine)
+    machine.boundary = program.boundary
     first = 2
     last = first + max(skew, default=0) + scenario.recording.cycles + 1
     machine.host_factor = scenario.recording.stack_slowdown
-    _run(program, last, keep_from=first - 2)
+    if not record:
+        simulation = Simulation(scenario, machine, program, Recorded([], []))
+        simulation.walls_ns = _unprofiled(scenario)
+        simulation.accept_deck = accept_lengths(scenario)
+        return simulation
+    _run(program, last)
     starts = [
         int(program.batch_begins[first + (skew[r] if r < len(skew) else 0)][r]) for r in range(scenario.ranks)
     ]  # fmt: skip
@@ -108,10 +119,9 @@ def simulate(scenario: Scenario) -> Simulation:
     return simulation
 
 
-def _run(program: Program, last: int, *, keep_from: int) -> None:
+def _run(program: Program, last: int) -> None:
     serving = program.scenario.serving
     for cycle in range(last):
-        program.machine.keep = cycle >= keep_from
         batch = serving.batch_sizes[cycle % len(serving.batch_sizes)]
         if cycle in serving.prefill_before:
             program.prefill(cycle, batch)
@@ -121,14 +131,19 @@ def _run(program: Program, last: int, *, keep_from: int) -> None:
 def _unprofiled(scenario: Scenario) -> dict[int, npt.NDArray[np.int64]]:
     machine = Machine(scenario, Noise(scenario.seed, _LOG_STREAM), keep=False)
     program = Program(scenario, machine)
+    machine.boundary = program.boundary
     walls: dict[int, npt.NDArray[np.int64]] = {}
     cycle = 0
     for batch in sorted(set(scenario.serving.batch_sizes)):
+        pattern = max(1, len(scenario.serving.adaptive_steps))
+        cycle += -cycle % pattern
         first = cycle
-        for _ in range(_LOG_CYCLES + 4):
+        for _ in range(scenario.recording.log_cycles + 4):
             program.run(cycle, batch)
             cycle += 1
-        begins = np.array([int(machine.starts[n].mean()) for n in range(first + 3, cycle)], dtype=np.int64)
+        begins = np.array(
+            [int(machine.starts[n].mean()) for n in range(first + 3 + -3 % pattern, cycle)], dtype=np.int64
+        )
         walls[batch] = np.diff(begins)
     return walls
 
