@@ -12,6 +12,7 @@ from profkit.errors import Problem
 from profkit.parsers.log.batch import BatchLine, line_kind, read_batch
 from profkit.parsers.log.events import read_event
 from profkit.parsers.log.lines import Block, logical_lines
+from profkit.parsers.log.others import OtherReaders
 from profkit.parsers.log.prefix import RANK_NAMES, Prefix, PrefixReader
 from profkit.parsers.log.requests import read_request
 from profkit.parsers.log.rows import Rows
@@ -20,7 +21,7 @@ from profkit.parsers.log.tracebacks import TracebackReader
 from profkit.parsers.log.versions import line_features, version_range
 from profkit.parsers.server_args import parse_server_args
 
-STREAMED: Final = ("decode", "prefill", "request", "event")
+STREAMED: Final = ("decode", "prefill", "request", "event", "bench", "nccl")
 _MESSAGE_LIMIT: Final = 2000
 _BARE_STARTS: Final = (b"Finish: obj=", b"server_args=", b'{"timestamp"', b"Traceback (most recent call last):")
 _GLUED: Final = (b"Decode batch", b"Prefill batch")
@@ -42,6 +43,7 @@ class LogReader:
         self._segments = Segmenter()
         self._rows = {table: Rows(tables.LOG_TABLES[table]) for table in STREAMED}
         self._traceback = TracebackReader()
+        self._others = OtherReaders(name)
         self._line = 0
 
     @property
@@ -60,22 +62,40 @@ class LogReader:
             number += 1
         return self.take()
 
-    def take(self) -> dict[str, pa.RecordBatch]:
+    @property
+    def kind(self) -> str:
+        """What the file holds: sglang, bench, nccl, vllm, mixed, or unknown."""
+        kinds = self._others.kinds | ({"sglang"} if self.recognised else set())
+        return "mixed" if len(kinds) > 1 else next(iter(kinds), "unknown")
+
+    def take(self, *, end: bool = False) -> dict[str, pa.RecordBatch]:
         """Rows since the last call, by table; tables without rows are left out."""
+        for table, rows in self._others.take(end=end).items():
+            for row in rows:
+                self._rows[table].add({**row, "server": self._vllm_server(row)} if table == "decode" else row)
         return {name: rows.take() for name, rows in self._rows.items() if len(rows)}
 
     def finish(self) -> dict[str, pa.RecordBatch]:
         """The rows that waited for the end of the file."""
         self._end_traceback()
-        return self.take()
+        return self.take(end=True)
+
+    def _vllm_server(self, row: dict[str, Any]) -> int:
+        server = self._segments.of_line("vllm", row["line"], row["time"], dated=False)
+        server.engine, server.batches = "vllm", True
+        return server.number
 
     def problems(self) -> list[Problem]:
         """Counted defects of the lines read."""
+        found = []
+        if self._others.cut:
+            found.append(Problem("cut_benchmark", 1, "the last benchmark result is cut", None))
         if not self.damaged:
-            return []
+            return found
         reasons = ", ".join(f"{why} ({n})" for why, n in sorted(self.damaged.items(), key=lambda x: (-x[1], x[0]))[:5])
         count = sum(self.damaged.values())
-        return [Problem("damaged_batch_line", count, f"batch lines not read: {reasons}", f"line {self._first_damaged}")]
+        detail = f"batch lines not read: {reasons}"
+        return [*found, Problem("damaged_batch_line", count, detail, f"line {self._first_damaged}")]
 
     def read_line(self, number: int, raw: bytes) -> None:
         """Read one physical line."""
@@ -92,7 +112,8 @@ class LogReader:
             self._batch(read_batch(kind, self._unglued(line, start)), prefix)
             return
         if prefix is None and not line.startswith(_BARE_STARTS):
-            self._traceback.add(line)
+            if not self._others.feed(self._line, line):
+                self._traceback.add(line)
             return
         self._message(line, start, prefix)
 
@@ -125,6 +146,8 @@ class LogReader:
                 return
         self._end_traceback()
         event = read_event(message)
+        if prefix is not None and prefix.rank_names:
+            self.recognised += 1
         if event is not None:
             self.recognised += 1
             if event.kind == "ready":

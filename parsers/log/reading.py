@@ -74,8 +74,7 @@ class LogStream:
             batches["server"] = rows.take()
         yield batches
         problems = (*source.problems, *blocks.problems(), *reader.problems())
-        kind = "sglang" if reader.recognised else "unknown"
-        self.files.append(LogFile(path, kind, blocks.lines, blocks.bytes, problems))
+        self.files.append(LogFile(path, reader.kind, blocks.lines, blocks.bytes, problems))
 
 
 def read_log(paths: Sequence[Path | str], *, progress: Progress | None = None) -> LogTables:

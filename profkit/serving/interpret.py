@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profkit.logs import LogTables
-from profkit.serving.columns import codes, flagged, floats, integers, pc
+from profkit.serving.columns import codes, column, flagged, floats, integers, pc
 from profkit.serving.context import RankContext
 from profkit.serving.eras import EVIDENCE_LINES, EraEvidence
 from profkit.tables import DECODE
@@ -112,12 +112,12 @@ class Interpreter:
             for name, mask in found.items():
                 marks[name][whole] = mask
         marks["empty_batch"] = ~damaged & (integers(batch, "running_req", -1) == 0)
-        return _with(batch, {"flags": _flag_lists(damaged, marks)})
+        return _with(batch, {"flags": _flag_lists(batch, marks)})
 
     def _measured(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         count = batch.num_rows
         steps = np.full(count, np.nan)
-        shares = np.full(count, np.nan)
+        shares = floats(batch, "accepted_per_draft_token").copy()
         eras = np.full(count, None, object)
         lengths = floats(batch, "accept_len")
         rated = ~np.isnan(floats(batch, "accept_rate"))
@@ -175,7 +175,8 @@ def _steps(batch: pa.RecordBatch, speculative: bool | None) -> npt.NDArray[np.fl
         length = np.where(np.isnan(length), 1.0, length)
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = 1000.0 * running * length / speed
-    steps[~((running > 0) & (speed > 0))] = np.nan
+    # vLLM averages over wall-clock intervals and prints the requests at their end: no step time follows from that.
+    steps[~((running > 0) & (speed > 0)) | flagged(batch, ["interval_average"])] = np.nan
     return steps
 
 
@@ -185,9 +186,14 @@ def _with(batch: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.RecordBatch:
     return batch
 
 
-def _flag_lists(damaged: npt.NDArray[np.bool_], marks: Mapping[str, npt.NDArray[np.bool_]]) -> Any:
-    names = list(EXCLUDING)
-    table = np.stack([damaged, *(marks[name] for name in names[1:])], axis=1)
+def _flag_lists(batch: pa.RecordBatch, found: Mapping[str, npt.NDArray[np.bool_]]) -> Any:
+    """Lists of the flags found, and of those that the parser gave."""
+    own = {str(name) for name in column(batch, "flags").flatten().unique().to_pylist()}
+    names = [*EXCLUDING, *sorted(own - {*EXCLUDING})]
+    nothing = np.zeros(batch.num_rows, bool)
+    table = np.stack(
+        [found.get(name, nothing) | (flagged(batch, [name]) if name in own else nothing) for name in names], axis=1
+    )
     offsets = np.concatenate([[0], np.cumsum(table.sum(axis=1))]).astype(np.int32)
     values: Any = pa.DictionaryArray.from_arrays(np.nonzero(table)[1].astype(np.int32), pa.array(names))
     lists: Any = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values.cast(pa.string()))
