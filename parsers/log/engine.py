@@ -11,6 +11,7 @@ from profkit import tables
 from profkit.errors import Problem
 from profkit.parsers.log.batch import BatchLine, line_kind, read_batch
 from profkit.parsers.log.events import read_event
+from profkit.parsers.log.fast_rows import FastRows, merged
 from profkit.parsers.log.lines import Block, logical_lines
 from profkit.parsers.log.others import OtherReaders
 from profkit.parsers.log.prefix import RANK_NAMES, Prefix, PrefixReader
@@ -40,7 +41,8 @@ class LogReader:
         self.damaged: dict[str, int] = {}
         self._first_damaged = 0
         self._prefixes = PrefixReader()
-        self._segments = Segmenter()
+        self._fast = FastRows(name)
+        self._segments = Segmenter(self._fast.settle)
         self._rows = {table: Rows(tables.LOG_TABLES[table]) for table in STREAMED}
         self._traceback = TracebackReader()
         self._others = OtherReaders(name)
@@ -53,13 +55,10 @@ class LogReader:
 
     def feed(self, block: Block) -> dict[str, pa.RecordBatch]:
         """Read the lines of a block; the rows they gave, by table."""
-        number = block.first_line
-        lines = block.data.split(b"\n")
-        if lines and not lines[-1]:
-            lines.pop()
-        for line in lines:
-            self.read_line(number, line)
-            number += 1
+        found = self._fast.read(block, self._segments)
+        self.recognised += found.skipped + self._fast.rows
+        for number, line in found.rest:
+            self.read_line(block.first_line + number, line)
         return self.take()
 
     @property
@@ -70,10 +69,16 @@ class LogReader:
 
     def take(self, *, end: bool = False) -> dict[str, pa.RecordBatch]:
         """Rows since the last call, by table; tables without rows are left out."""
-        for table, rows in self._others.take(end=end).items():
-            for row in rows:
+        for table, others in self._others.take(end=end).items():
+            for row in others:
                 self._rows[table].add({**row, "server": self._vllm_server(row)} if table == "decode" else row)
-        return {name: rows.take() for name, rows in self._rows.items() if len(rows)}
+        fast = self._fast.take()
+        taken = {}
+        for name, rows in self._rows.items():
+            parts = [*([rows.take()] if len(rows) else []), *fast.get(name, [])]
+            if parts:
+                taken[name] = merged(parts)
+        return taken
 
     def finish(self) -> dict[str, pa.RecordBatch]:
         """The rows that waited for the end of the file."""
@@ -99,6 +104,8 @@ class LogReader:
 
     def read_line(self, number: int, raw: bytes) -> None:
         """Read one physical line."""
+        if number != self._line + 1:
+            self._end_traceback()  # the lines between have prefixes
         self._line = number
         for part in logical_lines(raw.strip(b"\0") if b"\0" in raw else raw):
             self._read_part(part)

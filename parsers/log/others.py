@@ -11,7 +11,8 @@ from profkit.parsers.vllm_log import VllmReader
 
 # A line without one of these is none of theirs, unless it follows one directly.
 _HINT = re.compile(
-    rb"NCCL |tokens/s|_perf\b|latency|acc_length: |Finish i=|Serving Benchmark Result|Acc Length|^\{|^#|^\s*\d+\s+\d+\s+[a-z]"
+    rb"NCCL |tokens/s|_perf\b|latency|acc_length: |Finish i=|Serving Benchmark Result|Acc Length|"
+    rb"^\{|^#|^\s*\d+\s+\d+\s+[a-z]"
 )
 _NEAR: Final = 3
 

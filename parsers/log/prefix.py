@@ -62,7 +62,6 @@ class PrefixReader:
         self._cache: dict[bytes, Prefix | None] = {}
         self._day = 0.0
         self._last_clock: float | None = None
-        self._last_date: bytes | None = None
 
     def read(self, line: bytes) -> Prefix | None:
         """The prefix of ``line``, or ``None`` when the line does not begin with one."""
@@ -70,7 +69,7 @@ class PrefixReader:
         head = line[: end + 2] if end >= 0 else b""
         if head.startswith(b"[") and head in self._cache:
             return self._rolled(self._cache[head])
-        prefix = self._standard(line) or self._foreign(line)
+        prefix = read_standard(line) or self._foreign(line)
         if prefix is not None and prefix.length == len(head) and head.startswith(b"["):
             if len(self._cache) > _CACHE_LIMIT:
                 self._cache.clear()
@@ -88,30 +87,8 @@ class PrefixReader:
         self._last_clock = prefix.time
         return replace(prefix, time=self._day + prefix.time) if self._day else prefix
 
-    def _standard(self, line: bytes) -> Prefix | None:
-        match = _STANDARD.match(line)
-        if match is None or match.end() <= 3:
-            return None
-        return self._made(match, match.end())
-
-    def _made(self, match: re.Match[bytes], length: int, source: str = "", outer: float | None = None) -> Prefix | None:
-        ranks, names = _read_ranks(match["ranks"] or b"")
-        clock = match["clock"]
-        if clock is None:
-            return Prefix(length, outer, outer is not None, ranks, names, source)
-        seconds = _seconds(clock, match["fraction"])
-        if seconds is None:
-            return None
-        date = match["date"]
-        if date is None:
-            return Prefix(length, seconds, False, ranks, names, source)
-        day = _day(date)
-        if day is None:
-            return None
-        self._last_date = date
-        return Prefix(length, day + seconds, True, ranks, names, source, match["fraction"] is not None)
-
-    def _foreign(self, line: bytes) -> Prefix | None:
+    @staticmethod
+    def _foreign(line: bytes) -> Prefix | None:
         start, sources, outer, last = 0, [], None, None
         for _ in range(3):
             for rule in foreign_prefixes():
@@ -133,35 +110,58 @@ class PrefixReader:
         rest = line[start:] if start else line
         inner = _STANDARD.match(rest)
         if inner is not None and inner.end() > 3:
-            return self._made(inner, start + inner.end(), source, outer)
+            return _made(inner, start + inner.end(), source, outer)
         custom = _CUSTOM.match(rest)
         if custom is not None and custom.end() <= 200:
-            return self._made(custom, start + custom.end(), source, outer)
-        return self._beheaded(rest, start, source, outer) or (
+            return _made(custom, start + custom.end(), source, outer)
+        return _beheaded(rest, start, source, outer) or (
             Prefix(start, outer, outer is not None, _NO_RANKS, frozenset(), source) if outer is not None else None
         )
 
-    def _beheaded(self, rest: bytes, start: int, source: str, outer: float | None) -> Prefix | None:
-        match = _BEHEADED.match(rest)
-        if match is None or not (match["clock"] or match["ranks"]):
-            return None
-        ranks, names = _read_ranks(match["ranks"] or b"")
-        time, dated = outer, outer is not None
-        seconds = _seconds(match["clock"], match["fraction"]) if match["clock"] else None
-        date = self._completed(match["date"]) if match["date"] else None
-        if seconds is not None and date is not None:
-            day = _day(date)
-            time, dated = (day + seconds, True) if day is not None else (time, dated)
-        return Prefix(start + match.end(), time, dated, ranks, names, source, beheaded=True)
 
-    def _completed(self, tail: bytes) -> bytes | None:
-        """The whole date of which only the end is left: as in the line before, or when just 20 of the year is lost."""
-        if len(tail) == 10:
-            return tail
-        if self._last_date is not None and self._last_date.endswith(tail):
-            return self._last_date
-        whole = b"20"[: max(0, 10 - len(tail))] + tail
-        return whole if len(whole) == 10 else None
+def _beheaded(rest: bytes, start: int, source: str, outer: float | None) -> Prefix | None:
+    match = _BEHEADED.match(rest)
+    if match is None or not (match["clock"] or match["ranks"]):
+        return None
+    ranks, names = _read_ranks(match["ranks"] or b"")
+    time, dated = outer, outer is not None
+    seconds = _seconds(match["clock"], match["fraction"]) if match["clock"] else None
+    date = _completed(match["date"]) if match["date"] else None
+    if seconds is not None and date is not None:
+        day = _day(date)
+        time, dated = (day + seconds, True) if day is not None else (time, dated)
+    return Prefix(start + match.end(), time, dated, ranks, names, source, beheaded=True)
+
+
+def _completed(tail: bytes) -> bytes | None:
+    """The whole date when at most the 20 of the year is lost."""
+    whole = b"20"[: max(0, 10 - len(tail))] + tail
+    return whole if len(whole) == 10 else None
+
+
+def read_standard(line: bytes) -> Prefix | None:
+    """The prefix that SGLang's own logging configuration writes, without the roll-over of the day."""
+    match = _STANDARD.match(line)
+    if match is None or match.end() <= 3:
+        return None
+    return _made(match, match.end())
+
+
+def _made(match: re.Match[bytes], length: int, source: str = "", outer: float | None = None) -> Prefix | None:
+    ranks, names = _read_ranks(match["ranks"] or b"")
+    clock = match["clock"]
+    if clock is None:
+        return Prefix(length, outer, outer is not None, ranks, names, source)
+    seconds = _seconds(clock, match["fraction"])
+    if seconds is None:
+        return None
+    date = match["date"]
+    if date is None:
+        return Prefix(length, seconds, False, ranks, names, source)
+    day = _day(date)
+    if day is None:
+        return None
+    return Prefix(length, day + seconds, True, ranks, names, source, match["fraction"] is not None)
 
 
 def _outer_time(found: dict[str, bytes | None]) -> float | None:

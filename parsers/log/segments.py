@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +39,9 @@ class Segmenter:
     kinds of ranks than before come from another server too, for the ranks shown never change while one runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settle: Callable[[int], None]) -> None:
+        """``settle(line)`` is called before a line changes what later lines belong to."""
+        self._settle = settle
         self.servers: list[ServerStart] = []
         self._current: dict[str, ServerStart] = {}
         self._by_ranks: dict[tuple[str, frozenset[str]], ServerStart] = {}
@@ -47,6 +50,7 @@ class Segmenter:
         self, source: str, line: int, time: float | None, dated: bool, arguments: dict[str, Any] | None
     ) -> ServerStart:
         """A server's argument list was printed."""
+        self._settle(line)
         current = self._current.get(source)
         if current is not None and not current.batches and not current.ready:
             if current.arguments is None and not current.seen_start:
@@ -62,6 +66,8 @@ class Segmenter:
 
     def of_line(self, source: str, line: int, time: float | None, dated: bool) -> ServerStart:
         """The server of a line that is no batch line."""
+        if source not in self._current:
+            self._settle(line)
         return self._current.get(source) or self._new(source, line, time, dated)
 
     def of_batch(
@@ -69,6 +75,9 @@ class Segmenter:
     ) -> ServerStart:
         """The server of a batch line that shows these kinds of ranks."""
         current = self.of_line(source, line, time, dated)
+        if current.rank_names != rank_names:
+            self._settle(line)
+            current = self.of_line(source, line, time, dated)
         if current.rank_names is None:
             current.rank_names = rank_names
             self._by_ranks[source, rank_names] = current
