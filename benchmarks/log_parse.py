@@ -1,7 +1,7 @@
 """Speed and memory of reading a decode-heavy server log, against a line-by-line ``re`` loop and ``grep -c``.
 
-Usage: ``python benchmarks/log_parse.py [MEGABYTES] [--keep FILE]``. The log is made, with fixed seeds: 72 % decode lines,
-12 % prefill lines, the rest access lines. Each measurement runs in a process of its own; CPU seconds of one core.
+Usage: ``python benchmarks/log_parse.py [MEGABYTES] [--keep FILE]``. The log is made, with a fixed seed: 72 % decode
+lines, 12 % prefill lines, the rest access lines. Each measurement runs in a process of its own; CPU seconds count.
 """
 
 from __future__ import annotations
@@ -38,21 +38,51 @@ rows = write_table(tables.DECODE, batches, open("/dev/null", "wb"), FORM, name="
 """
 LOOP = """
 import re
-pattern = re.compile(r"\\[(\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d)((?: [A-Z_]+\\d+)*)\\] Decode batch[,.] #running-req: (\\d+), "
+pattern = re.compile(
+    r"\\[(\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d)((?: [A-Z_]+\\d+)*)\\] Decode batch[,.] #running-req: (\\d+), "
     r"#token: (\\d+), token usage: ([\\d.]+)(?:, accept len: ([\\d.]+), accept rate: ([\\d.]+))?, cuda graph: (True|False), "
-    r"gen throughput \\(token/s\\): ([\\d.]+), #queue-req: (\\d+)")
+    r"gen throughput \\(token/s\\): ([\\d.]+), #queue-req: (\\d+)"
+)
 rows = 0
-columns = [[] for _ in range(8)]
+columns = [[] for _ in range(9)]
 for line in open(sys.argv[1], encoding="utf-8", errors="replace"):
     m = pattern.match(line)
     if m:
         rows += 1
-        columns[0].append(m[1]); columns[1].append(int(m[3])); columns[2].append(int(m[4])); columns[3].append(float(m[5]))
-        columns[4].append(float(m[6] or "nan")); columns[5].append(m[8] == "True"); columns[6].append(float(m[9]))
-        columns[7].append(int(m[10]))
+        for column, value in zip(columns, (
+            m[1], int(m[3]), int(m[4]), float(m[5]), float(m[6] or "nan"), float(m[7] or "nan"), m[8] == "True",
+            float(m[9]), int(m[10]),
+        )):
+            column.append(value)
         if len(columns[0]) >= 100_000:
-            columns = [[] for _ in range(8)]
+            columns = [[] for _ in range(9)]
 """
+STAMP = "%Y-%m-%d %H:%M:%S"
+START = (
+    "[2026-01-02 03:04:00] server_args=ServerArgs(model_path='m', tp_size=8, speculative_algorithm='EAGLE3', "
+    "speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)\n"
+)
+
+
+def line(dice: random.Random, clock: float, token: int) -> str:
+    """One line of the log."""
+    stamp = time.strftime(STAMP, time.gmtime(clock))
+    kind, running, usage = dice.random(), dice.randint(1, 64), f"{token / 200_000:.2f}"
+    if kind < 0.72:
+        length = dice.randint(140, 320) / 100
+        speed = f"{running * length / 0.033:.2f}"
+        return (
+            f"[{stamp} TP0] Decode batch, #running-req: {running}, #token: {token}, token usage: {usage}, accept len: "
+            f"{length:.2f}, accept rate: {(length - 1) / 3:.2f}, cuda graph: True, gen throughput (token/s): {speed}, "
+            f"#queue-req: {dice.randint(0, 9)}\n"
+        )
+    if kind < 0.84:
+        return (
+            f"[{stamp} TP0] Prefill batch, #new-seq: 1, #new-token: {dice.randint(10, 8000)}, #cached-token: "
+            f"{dice.randint(0, 900)}, token usage: {usage}, #running-req: {running}, #queue-req: 0, #pending-token: 0, "
+            f"cuda graph: False, input throughput (token/s): {dice.random() * 9e4:.2f}\n"
+        )
+    return f'[{stamp}] INFO:     127.0.0.1:{dice.randint(1024, 65000)} - "POST /generate HTTP/1.1" 200 OK\n'
 
 
 def make(path: Path, megabytes: int) -> None:
@@ -60,33 +90,13 @@ def make(path: Path, megabytes: int) -> None:
     dice = random.Random(7)
     clock, token = 1_767_323_045.0, 9_000
     with path.open("w") as sink:
-        sink.write("[2026-01-02 03:04:00] server_args=ServerArgs(model_path='m', tp_size=8, speculative_algorithm='EAGLE3', "
-                   "speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)\n")  # fmt: skip
+        sink.write(START)
         while sink.tell() < megabytes << 20:
             lines = []
             for _ in range(20_000):
                 clock += 0.4
-                stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(clock))
-                kind = dice.random()
-                running = dice.randint(1, 64)
                 token = max(1_000, min(190_000, token + dice.randint(-500, 520)))
-                if kind < 0.72:
-                    length = dice.randint(140, 320) / 100
-                    lines.append(
-                        f"[{stamp} TP0] Decode batch, #running-req: {running}, #token: {token}, token usage: "
-                        f"{token / 200_000:.2f}, accept len: {length:.2f}, accept rate: {(length - 1) / 3:.2f}, cuda graph: "
-                        f"True, gen throughput (token/s): {running * length / 0.033:.2f}, #queue-req: {dice.randint(0, 9)}\n"
-                    )
-                elif kind < 0.84:
-                    lines.append(
-                        f"[{stamp} TP0] Prefill batch, #new-seq: 1, #new-token: {dice.randint(10, 8000)}, #cached-token: "
-                        f"{dice.randint(0, 900)}, token usage: {token / 200_000:.2f}, #running-req: {running}, #queue-req: 0, "
-                        f"#pending-token: 0, cuda graph: False, input throughput (token/s): {dice.random() * 9e4:.2f}\n"
-                    )
-                else:
-                    lines.append(
-                        f'[{stamp}] INFO:     127.0.0.1:{dice.randint(1024, 65000)} - "POST /generate HTTP/1.1" 200 OK\n'
-                    )
+                lines.append(line(dice, clock, token))
             sink.write("".join(lines))
 
 
@@ -125,18 +135,20 @@ def main() -> None:
         found = grep(path)
         print(f"{size:.0f} MB")
         print(f"{'':<28}{'cpu s':>8}{'MB/s':>8}{'peak MB':>9}{'x re loop':>11}{'x grep -c':>11}{'rows':>12}")
-        print(f"{'re, line by line (decode)':<28}{loop:8.2f}{size / loop:8.0f}{loop_memory:9.0f}{'1.0':>11}"
-              f"{loop / found:11.0f}{loop_rows:>12}")  # fmt: skip
-        print(f"{'grep -c':<28}{found:8.2f}{size / found:8.0f}")
+        show("re, line by line (decode)", loop, loop, found, size, loop_memory, loop_rows)
         cases = [("profkit, all tables", READ), ("profkit, summary", SUMMARY)]
         cases += [
             (f"profkit, decode to {form}", TABLE.replace("FORM", repr(form))) for form in ("csv", "jsonl", "parquet")
         ]
         for name, code in cases:
             seconds, memory, rows = measure(code, path)
-            print(
-                f"{name:<28}{seconds:8.2f}{size / seconds:8.0f}{memory:9.0f}{loop / seconds:11.1f}{seconds / found:11.0f}{rows:>12}"
-            )
+            show(name, seconds, loop, found, size, memory, rows)
+
+
+def show(name: str, seconds: float, loop: float, found: float, size: float, memory: float, rows: str) -> None:
+    """One line of the table."""
+    ratios = f"{loop / seconds:11.1f}{seconds / max(found, 1e-3):11.0f}"
+    print(f"{name:<28}{seconds:8.2f}{size / seconds:8.0f}{memory:9.0f}{ratios}{rows:>12}")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def _server(server: ServerSummary, style: Style) -> str:
         lines += ["", f"  {style.dim}In the log: {happened}{style.end}"]
     for finding in server.findings:
         tint = {"problem": style.red, "warning": style.yellow}.get(finding.severity, "")
-        place = f"  ({visible(', '.join(finding.evidence[:3]), 120)})" if finding.evidence else ""
+        shown = ", ".join(PurePath(place).name for place in finding.evidence[:3])
+        place = f"  ({visible(shown, 120)})" if shown else ""
         lines.append(
             f"  {tint}{_SIGNS[finding.severity]} {visible(finding.sentence, 400)}{style.end}"
             f"{style.dim}{place}{style.end}"
@@ -126,6 +127,10 @@ def _figures(server: ServerSummary) -> list[str]:
     rows = [("throughput", f"{_range(speed)} tok/s" + (" over all DP ranks" if several else ""))]
     if decode.accept_len.p50 is not None:
         rows.append(("accept length", f"{number(decode.accept_len.mean)} mean, {_range(decode.accept_len)}"))
+    if server.accepted_per_draft_token is not None:
+        era = f", its accept rate by definition {server.accept_rate_era}" if server.accept_rate_era else ""
+        share = f"{100 * server.accepted_per_draft_token:.0f} % of the draft tokens"
+        rows.append(("accepted", f"{share}{era}"))
     rows.append(("step", f"{_range(decode.step_ms)} ms" if decode.step_ms.p50 is not None else "unknown"))
     if decode.cuda_graph_share is not None:
         rows.append(("graphs", f"{100 * decode.cuda_graph_share:.0f} % of the decode lines"))
@@ -134,7 +139,13 @@ def _figures(server: ServerSummary) -> list[str]:
     rows.append(
         ("decode lines", f"{decode.lines}, {kept} averaged" + (f" ({', '.join(left_out)})" if left_out else ""))
     )
-    return [f"  {name:<14} {text}" for name, text in rows]
+    lines = [f"  {name:<16} {text}" for name, text in rows]
+    shape = [
+        f"  {label:<16} {sparkline(server.series[key])}"
+        for key, label in (("gen_throughput_tok_s", "tok/s over time"), ("accept_len", "accept length"))
+        if len([v for v in server.series.get(key, ()) if v is not None]) > 3
+    ]
+    return [*lines, *(["", *shape] if shape else [])]
 
 
 def _range(spread: Spread) -> str:
@@ -170,13 +181,26 @@ def _events(server: ServerSummary) -> str:
     return ", ".join(parts)
 
 
+_BENCH_SHOWN = (
+    ("completed", "requests"),
+    ("output_throughput", "output tok/s"),
+    ("accept_len", "accept length"),
+    ("mean_ttft", "mean TTFT ms"),
+    ("mean_tpot", "mean TPOT ms"),
+    ("mean_itl", "mean ITL ms"),
+    ("mean_e2e_latency", "mean E2E ms"),
+)
+
+
 def _bench(row: object) -> str:
     assert isinstance(row, dict)
     figures = row.get("figures")
     assert isinstance(figures, dict)
     place = visible(f"{row.get('tool')} at {row.get('file')}:{row.get('line')}", 160)
-    shown = [f"  {visible(str(k), 60)}: {visible(str(v), 60)}" for k, v in list(figures.items())[:40]]
-    return "\n".join([place, *shown])
+    chosen = [(label, figures[key]) for key, label in _BENCH_SHOWN if figures.get(key) is not None]
+    chosen = chosen or list(figures.items())[:8]
+    texts = [f"{label} {number(v) if isinstance(v, float | int) else visible(str(v), 40)}" for label, v in chosen]
+    return f"{place}\n  {' · '.join(texts)}"
 
 
 def as_markdown(summary: LogSummary) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,6 +64,22 @@ def flagged(rows: Rows, names: Sequence[str]) -> Mask:
     return found
 
 
-def select(rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-    """The rows where ``mask`` is true."""
-    return rows if mask.all() else rows.filter(pa.array(mask))
+def groups_of(columns: Sequence[Integers]) -> Iterator[tuple[tuple[int, ...], Integers]]:
+    """Row numbers, in order, of each distinct combination of values; combinations in ascending order."""
+    count = len(columns[0])
+    if not count:
+        return
+    varying = [c for c in columns if c[0] != c[-1] or (c != c[0]).any()]
+    if not varying:
+        yield tuple(int(c[0]) for c in columns), np.arange(count)
+        return
+    code = np.zeros(count, np.int64)
+    for values in varying:
+        distinct, number = np.unique(values, return_inverse=True)
+        # Dense numbers at every step: they never exceed the number of rows.
+        code = np.unique(code * len(distinct) + number.reshape(-1), return_inverse=True)[1].reshape(-1)
+    order = np.argsort(code, kind="stable")
+    bounds = np.flatnonzero(np.append(True, np.diff(code[order]) != 0))
+    for first, last in zip(bounds.tolist(), [*bounds[1:].tolist(), count], strict=True):
+        rows = order[first:last]
+        yield tuple(int(c[rows[0]]) for c in columns), rows

@@ -9,15 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profkit.serving.cluster import cluster_throughput
-from profkit.serving.columns import Floats, booleans, flagged, floats, integers, known
+from profkit.serving.columns import Floats, booleans, codes, flagged, floats, groups_of, integers, known
 from profkit.serving.interpret import steady_mask
 from profkit.serving.result import BatchRow, DecodeSummary, Spread
 
 SAMPLE_COLUMNS: Final = (
     "file", "line", "time", "dp", "pp", "tp", "running_req", "token", "token_usage", "swa_token_usage", "accept_len",
-    "accept_rate", "accepted_per_draft_token", "cuda_graph", "gen_throughput_tok_s", "queue_req", "step_ms", "flags",
+    "accept_rate_era", "accepted_per_draft_token", "cuda_graph", "graph_kind", "gen_throughput_tok_s", "queue_req",
+    "step_ms", "flags",
 )  # fmt: skip
 _STRETCH: Final = 4096
+_NO_ROWS: Final = np.empty(0, np.int64)
 _MOST_STRETCHES: Final = 128  # half a million lines; a log of 90 MB is kept whole
 
 
@@ -33,9 +35,11 @@ class DecodeStats:
         self._open: list[pa.RecordBatch] = []
         self._open_rows = self._stretch_number = 0
         self._stride = 1
+        self._sample: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Lines of this server."""
+        self._sample = None
         steady = steady_mask(batch)
         damaged = flagged(batch, ["damaged"])
         self.lines += batch.num_rows
@@ -53,6 +57,11 @@ class DecodeStats:
 
     def sample(self) -> pa.Table:
         """Whole lines of the kept stretches, in file order, with the columns :data:`SAMPLE_COLUMNS`."""
+        if self._sample is None:
+            self._sample = self._joined()
+        return self._sample
+
+    def _joined(self) -> pa.Table:
         parts = list(self._stretches)
         if self._open:
             parts.append(pa.Table.from_batches(self._open))
@@ -62,10 +71,26 @@ class DecodeStats:
             return pa.schema([DECODE.field(n) for n in SAMPLE_COLUMNS]).empty_table()
         return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
+    def steady(self) -> pa.Table:
+        """The lines of the sample that may be averaged."""
+        sample = self.sample()
+        return sample.filter(pa.array(steady_mask(sample)))
+
+    def era(self) -> str | None:
+        """The definition of the accept rate, if the lines or the release tell."""
+        eras = codes(self.sample(), "accept_rate_era")[1]
+        return eras[0] if len(eras) == 1 else None
+
+    def accepted_share(self) -> float | None:
+        """Accepted drafts over draft tokens, weighted by requests."""
+        steady = self.steady()
+        share, running = floats(steady, "accepted_per_draft_token"), floats(steady, "running_req")
+        usable = ~np.isnan(share) & (running > 0)
+        return float(np.average(share[usable], weights=running[usable])) if usable.any() else None
+
     def summary(self) -> DecodeSummary:
         """Figures over the steady lines; exact means, percentiles of the sample."""
-        sample = self.sample()
-        steady = sample.filter(pa.array(steady_mask(sample)))
+        steady = self.steady()
         total = sum(self._sums.values(), start=np.zeros(_SUMS))
         return DecodeSummary(
             lines=self.lines,
@@ -80,13 +105,12 @@ class DecodeStats:
 
     def by_batch(self) -> tuple[BatchRow, ...]:
         """Steady lines by number of running requests, smallest first."""
-        sample = self.sample()
-        steady = sample.filter(pa.array(steady_mask(sample)))
-        sizes = integers(steady, "running_req", -1)
+        steady = self.steady()
+        by_size = {key[0]: rows for key, rows in groups_of([integers(steady, "running_req", -1)])}
         rows = []
         for running in sorted(self._sums):
             sums = self._sums[running]
-            part = steady.filter(pa.array(sizes == running))
+            part = steady.take(pa.array(by_size.get(running, _NO_ROWS), pa.int64()))
             rows.append(
                 BatchRow(
                     running_req=running,
@@ -109,18 +133,20 @@ class DecodeStats:
         with np.errstate(divide="ignore", invalid="ignore"):
             seconds = np.where(speed > 0, tokens / speed, np.nan)
         timed, rated, stepped = ~np.isnan(seconds), ~np.isnan(length), ~np.isnan(step)
-        for value in np.unique(running[usable]):
-            rows = usable & (running == value)
-            sums = self._sums.setdefault(int(value), np.zeros(_SUMS))
-            sums += [
-                rows.sum(),
-                tokens[rows & timed].sum(),
-                seconds[rows & timed].sum(),
-                (running * length)[rows & rated].sum(),
-                running[rows & rated].sum(),
-                step[rows & stepped].sum(),
-                (rows & stepped).sum(),
-            ]
+        values, row_of = np.unique(running[usable], return_inverse=True)
+        row_of = row_of.reshape(-1)
+        figures = [
+            np.ones(len(running)),
+            np.where(timed, tokens, 0.0),
+            np.where(timed, seconds, 0.0),
+            np.where(rated, running * length, 0.0),
+            np.where(rated, running, 0.0),
+            np.where(stepped, step, 0.0),
+            stepped.astype(np.float64),
+        ]
+        table = np.stack([np.bincount(row_of, figure[usable], len(values)) for figure in figures], axis=1)
+        for value, sums in zip(values.tolist(), table, strict=True):
+            self._sums[int(value)] = self._sums.get(int(value), np.zeros(_SUMS)) + sums
 
     def _add_sample(self, batch: pa.RecordBatch) -> None:
         kept = batch.select(list(SAMPLE_COLUMNS))

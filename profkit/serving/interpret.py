@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profkit.logs import LogTables
-from profkit.serving.columns import codes, column, flagged, floats, integers, pc
+from profkit.serving.columns import codes, column, flagged, floats, groups_of, integers, pc
 from profkit.serving.context import RankContext
 from profkit.serving.eras import EVIDENCE_LINES, EraEvidence
 from profkit.tables import DECODE
@@ -201,22 +201,16 @@ def _flag_lists(batch: pa.RecordBatch, found: Mapping[str, npt.NDArray[np.bool_]
 
 
 def _by_server(batch: pa.RecordBatch) -> Iterator[tuple[str, int, npt.NDArray[np.bool_]]]:
-    servers = integers(batch, "server", -1)
     files, names = codes(batch, "file")
-    for file in np.unique(files):
-        of_file = files == file
-        for server in np.unique(servers[of_file]):
-            yield names[file], int(server), of_file & (servers == server)
+    for (file, server), rows in groups_of([files, integers(batch, "server", -1)]):
+        mask = np.zeros(batch.num_rows, bool)
+        mask[rows] = True
+        yield names[file], server, mask
 
 
 def _groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
     """Row numbers by (file, server, ranks): one scheduler's lines, in order."""
     files, names = codes(batch, "file")
     columns = [files, integers(batch, "server", -1), *(integers(batch, name, -1) for name in _RANKS)]
-    unique, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    order = np.argsort(inverse, kind="stable")
-    bounds = np.searchsorted(inverse[order], np.arange(len(unique) + 1))
-    for number, row in enumerate(unique):
-        key = (names[row[0]], *(int(v) for v in row[1:]))
-        yield key, order[bounds[number] : bounds[number + 1]]
+    for key, rows in groups_of(columns):
+        yield (names[key[0]], *key[1:]), rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from profkit.finding import Finding
@@ -74,6 +74,10 @@ class ServerSummary:
     events: Mapping[str, int]
     findings: tuple[Finding, ...] = ()
     start_line: str | None = None  # file:line
+    accept_rate_era: str | None = None  # A, B or C: see docs/logs.md; null when the lines do not tell
+    accepted_per_draft_token: float | None = None  # mean over request-steps
+    version_evidence: str | None = None
+    series: Mapping[str, Sequence[float | None]] = field(default_factory=dict)  # up to 60 points over the log
 
 
 @dataclass(frozen=True, slots=True)

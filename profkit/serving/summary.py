@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from profkit.logs import LogFile, LogTables
-from profkit.serving.columns import codes, integers, select
+from profkit.serving.columns import codes, groups_of, integers
 from profkit.serving.decode_stats import DecodeStats
 from profkit.serving.findings import find
 from profkit.serving.interpret import Interpreter, ServerKey
 from profkit.serving.prefill_stats import PrefillStats
 from profkit.serving.request_stats import RequestStats
 from profkit.serving.result import LogSummary, ServerSummary
+from profkit.serving.series import series
 
 _KEPT_EVENTS = 2000
 
@@ -114,9 +114,11 @@ def summarise(tables: LogTables) -> LogSummary:
 
 def _split(batch: pa.RecordBatch) -> list[tuple[ServerKey, pa.RecordBatch]]:
     files, names = codes(batch, "file")
-    servers = integers(batch, "server", -1)
-    pairs = np.unique(np.stack([files, servers], axis=1), axis=0).tolist() if batch.num_rows else []
-    return [((names[file], server), select(batch, (files == file) & (servers == server))) for file, server in pairs]
+    parts: list[tuple[ServerKey, pa.RecordBatch]] = []
+    for (file, server), rows in groups_of([files, integers(batch, "server", -1)]):
+        part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+        parts.append(((names[file], server), part))
+    return parts
 
 
 def _server_summary(key: ServerKey, found: _Server) -> ServerSummary:
@@ -146,6 +148,10 @@ def _server_summary(key: ServerKey, found: _Server) -> ServerSummary:
         requests=found.requests.summary(),
         events=dict(sorted(found.events.items())),
         start_line=f"{key[0]}:{facts['line']}" if facts.get("line") else None,
+        accept_rate_era=decode.era(),
+        accepted_per_draft_token=decode.accepted_share(),
+        version_evidence=facts.get("version_evidence"),
+        series=series(decode.steady()),
     )
     return replace(summary, findings=find(summary, key[0], decode.sample(), found.kept_events, facts))
 
