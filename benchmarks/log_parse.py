@@ -40,8 +40,8 @@ LOOP = """
 import re
 pattern = re.compile(
     r"\\[(\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d)((?: [A-Z_]+\\d+)*)\\] Decode batch[,.] #running-req: (\\d+), "
-    r"#token: (\\d+), token usage: ([\\d.]+)(?:, accept len: ([\\d.]+), accept rate: ([\\d.]+))?, cuda graph: (True|False), "
-    r"gen throughput \\(token/s\\): ([\\d.]+), #queue-req: (\\d+)"
+    r"#token: (\\d+), token usage: ([\\d.]+)(?:, accept len: ([\\d.]+), accept rate: ([\\d.]+))?, "
+    r"cuda graph: (True|False), gen throughput \\(token/s\\): ([\\d.]+), #queue-req: (\\d+)"
 )
 rows = 0
 columns = [[] for _ in range(9)]

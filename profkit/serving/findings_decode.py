@@ -176,13 +176,13 @@ def _queue(lines: _Lines) -> list[Finding]:
         Finding(
             "queueing",
             "warning",
-            f"Requests waited on {100 * share:.0f} % of the decode lines, up to {longest} at once, while at most {most} "
-            f"ran: the server is the limit, not the client.",
+            f"Requests waited on {100 * share:.0f} % of the decode lines, up to {longest} at once, while at "
+            f"most {most} ran: the server is the limit, not the client.",
             lines.places(waiting),
             {
                 "share": float(share),
-                "queue_req_max": int(np.nanmax(queue)),
-                "running_req_max": int(np.nanmax(lines.running)),
+                "queue_req_max": longest,
+                "running_req_max": most,
             },
         )
     ]
@@ -206,7 +206,8 @@ def _falling(lines: _Lines) -> list[Finding]:
             "accept_len_falls_with_context",
             "warning",
             f"The accept length falls with the context: {early:.2f} at up to {short:,.0f} tokens per request, "
-            f"{late:.2f} from {long:,.0f} on. Drafters trained on short texts do that; so does a draft window that is too small.",
+            f"{late:.2f} from {long:,.0f} on. Drafters trained on short texts do that; so does a draft window that is "
+            "too small.",
             lines.places(above),
             {
                 "accept_len_short": float(early),
