@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from profkit import tables
 from profkit.parsers.trace.events import FRAME, Event, Number
-from profkit.parsers.trace.exact import Names, integers, nanoseconds
+from profkit.parsers.trace.exact import Names, integers, nanoseconds, strings
 
 CpuOps: TypeAlias = Literal["all", "collectives"]
 
@@ -35,6 +35,7 @@ _TABLE_OF: Final[dict[str | None, str]] = {
     FRAME: "frames",
     "Trace": _WINDOW,
 }
+_EMPTY: Final[dict[pa.DataType, Callable[[list[Any]], pa.Array[Any]]]] = {pa.int64(): integers, pa.string(): strings}
 # CPU ops that stand for communication; kept when only those are wanted.
 _COLLECTIVE_OPS = ("c10d::", "record_param_comms", "nccl", "gloo", "symm_mem", "all_reduce", "allreduce", "all_gather")
 
@@ -242,8 +243,8 @@ class Columns:
             {
                 "pid": integers([r[0] for r in rows]),
                 "tid": integers([r[1] for r in rows]),
-                "key": pa.array([r[2] for r in rows], pa.string()),
-                "value": pa.array([r[3] for r in rows], pa.string()),
+                "key": strings([r[2] for r in rows]),
+                "value": strings([r[3] for r in rows]),
             },
         )
 
@@ -256,14 +257,14 @@ class Columns:
         """The finished table, each column in one piece."""
         schema = tables.TRACE_TABLES[name]
         parts = self._parts[name]
-        if not parts:
-            return tables.empty(schema)
         columns = []
         for field in schema:
-            values = pa.concat_arrays([part[field.name] for part in parts])
-            if pa.types.is_dictionary(field.type):
-                values = self._names[name, field.name].column(values)
-            columns.append(values)
+            dictionary = pa.types.is_dictionary(field.type)
+            if parts:
+                values = pa.concat_arrays([part[field.name] for part in parts])
+            else:
+                values = Names().codes([]) if dictionary else _EMPTY[field.type]([])
+            columns.append(self._names[name, field.name].column(values) if dictionary else values)
         return pa.Table.from_arrays(columns, schema=schema)
 
 

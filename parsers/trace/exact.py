@@ -37,7 +37,7 @@ def nanoseconds(texts: Sequence[Any]) -> pa.Array[Any]:
     """A column of :func:`to_nanoseconds` of bytes-like ``texts``, none of which holds a line break."""
     count = len(texts)
     if not count:
-        return pa.array([], pa.int64())
+        return integers([])
     joined = b"\n".join(texts) + b"\n"
     data = np.frombuffer(joined, np.uint8)
     ends = np.flatnonzero(data == _NEWLINE)
@@ -46,7 +46,7 @@ def nanoseconds(texts: Sequence[Any]) -> pa.Array[Any]:
         found = _three_decimals(joined, data, ends)
         if found is None:
             found = _plain_decimals(data, ends)
-    return pa.array([to_nanoseconds(bytes(t)) for t in texts], pa.int64()) if found is None else found
+    return integers([to_nanoseconds(bytes(t)) for t in texts]) if found is None else found
 
 
 def _three_decimals(joined: bytes, data: _Bytes, ends: _Positions) -> pa.Array[Any] | None:
@@ -97,7 +97,7 @@ def _plain_decimals(data: _Bytes, ends: _Positions) -> pa.Array[Any] | None:
     if found is None or decimals.min() == 3:
         return found
     values, scale = found.to_numpy(), 10 ** (3 - decimals)
-    return None if (values > _HIGH // scale).any() else pa.array(values * scale, pa.int64())
+    return None if (values > _HIGH // scale).any() else _array(pa.int64(), values * scale)
 
 
 def to_integer(value: Any) -> int | None:
@@ -111,12 +111,34 @@ def to_integer(value: Any) -> int | None:
     return value if isinstance(value, int) and _LOW <= value <= _HIGH else None
 
 
-def integers(values: list[Any]) -> pa.Array[Any]:
+def integers(values: Sequence[Any]) -> pa.Array[Any]:
     """A column of :func:`to_integer`."""
-    try:
-        return pa.array(values, pa.int64())
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return pa.array([to_integer(v) for v in values], pa.int64())
+    if set(map(type, values)) == {int}:
+        try:
+            return _array(pa.int64(), np.fromiter(values, np.int64, len(values)))
+        except OverflowError:
+            pass
+    known = [to_integer(v) for v in values]
+    absent = np.fromiter([v is None for v in known], np.bool_, len(known))
+    return _array(pa.int64(), np.fromiter([v or 0 for v in known], np.int64, len(known)), absent)
+
+
+def strings(values: Sequence[str | None]) -> pa.Array[Any]:
+    """A column of text."""
+    encoded = [b"" if v is None else v.encode() for v in values]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(e) for e in encoded], out=offsets[1:])
+    absent = np.fromiter([v is None for v in values], np.bool_, len(values))
+    return _array(pa.utf8(), offsets, absent, b"".join(encoded))
+
+
+def _array(kind: pa.DataType, data: Any, absent: Any = None, text: bytes | None = None) -> pa.Array[Any]:
+    """An array over numpy's memory. (``pa.array`` would import pandas, which takes longer than most traces.)"""
+    validity, nulls = None, 0
+    if absent is not None and absent.any():
+        validity, nulls = pa.py_buffer(np.packbits(~absent, bitorder="little").tobytes()), int(absent.sum())
+    buffers = [validity, pa.py_buffer(data)] + ([] if text is None else [pa.py_buffer(text)])
+    return pa.Array.from_buffers(kind, len(data) - (text is not None), buffers, nulls)
 
 
 class Names(dict[str | None, int]):
@@ -131,9 +153,8 @@ class Names(dict[str | None, int]):
     def codes(self, values: Sequence[str | None]) -> pa.Array[Any]:
         """The codes of a chunk of values; null where there is no text."""
         found = np.fromiter(map(self.__getitem__, values), np.int32, len(values))
-        absent = found < 0
-        return pa.array(found, pa.int32(), mask=absent if absent.any() else None)
+        return _array(pa.int32(), found, found < 0)
 
     def column(self, codes: pa.Array[Any]) -> pa.Array[Any]:
         """The finished column of all codes."""
-        return pa.DictionaryArray.from_arrays(codes, pa.array(list(self), pa.string()))
+        return pa.DictionaryArray.from_arrays(codes, strings(list(self)))
