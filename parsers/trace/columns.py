@@ -253,6 +253,11 @@ class Columns:
         """Start and duration of the profiler's window in nanoseconds, as far as the file says them."""
         return self._windows[0] if self._windows else (None, None)
 
+    @property
+    def windows(self) -> int:
+        """How many recordings the events come from, as far as the file says."""
+        return len(self._windows)
+
     def table(self, name: str) -> pa.Table:
         """The finished table, each column in one piece."""
         schema = tables.TRACE_TABLES[name]

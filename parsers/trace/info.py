@@ -96,9 +96,17 @@ def make_info(
         host_name=host if isinstance(host, str) else None,
         distributed=distributed if isinstance(distributed, dict) else None,
         devices=devices,
-        problems=problems + table_problems(made),
+        problems=problems + window_problems(columns) + table_problems(made),
         content_key=content_key,
     )
+
+
+def window_problems(columns: Columns) -> tuple[Problem, ...]:
+    """Several recordings in one rank, which happens when a merging tool found the files of several stages."""
+    if columns.windows <= 1:
+        return ()
+    detail = "recordings lie behind each other in this rank and their ids may collide; read the files they came from"
+    return (Problem("several_recordings", columns.windows, detail),)
 
 
 def table_problems(made: Mapping[str, pa.Table]) -> tuple[Problem, ...]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import os
+import tempfile
+import threading
+import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.errors import InputError, Problem
+from profkit.parsers.trace import worker
+from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry
+from profkit.parsers.trace.columns import CpuOps
 from profkit.parsers.trace.single import ReadOptions, read_file
-from profkit.parsers.trace.source import STDIN
+from profkit.parsers.trace.source import STDIN, zip_members
 from profkit.trace import Trace
 
 SUFFIXES = (
@@ -20,6 +30,11 @@ SUFFIXES = (
     ".trace.json.xz",
     ".trace.json.zip",
 )
+# A packed trace unpacks to about this many times its size.
+_TYPICAL_RATIO = 14
+# Starting a process costs a third of a second, which is what reading this many bytes costs.
+_WORTH_WORKERS = 300 << 20
+_PER_WORKER = 600 << 20
 
 
 def find_traces(path: Path | str) -> list[Path]:
@@ -69,11 +84,137 @@ def _json_files(folder: Path) -> list[Path]:
     return sorted(f for f in folder.iterdir() if f.is_file() and f.name.endswith((".json", ".json.gz")))
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One file, or one member of an archive."""
+
+    path: Path | str
+    member: str | None
+    size: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.path}!{self.member}" if self.member else str(self.path)
+
+    @property
+    def local(self) -> Path | None:
+        return self.path if isinstance(self.path, Path) else None
+
+
+def _tasks(files: Sequence[Path | str]) -> list[_Task]:
+    tasks = []
+    for file in files:
+        size = file.stat().st_size if isinstance(file, Path) and file.is_file() else 0
+        members: list[str | None] = [None]
+        if isinstance(file, Path) and zipfile.is_zipfile(file) and len(inside := zip_members(file)) > 1:
+            members = list(inside)
+        tasks += [_Task(file, member, size // len(members)) for member in members]
+    return tasks
+
+
+def _default_jobs(tasks: Sequence[_Task]) -> int:
+    """As many processes as there are cores, files and memory for; one where starting them would take longer."""
+    unpacked = sum(t.size * (1 if t.label.endswith(".json") else _TYPICAL_RATIO) for t in tasks)
+    if unpacked < _WORTH_WORKERS:
+        return 1
+    memory = _PER_WORKER
+    with contextlib.suppress(ValueError, OSError):
+        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(len(tasks), len(os.sched_getaffinity(0)), memory // _PER_WORKER))
+
+
+class _Meter:
+    """Turns bytes read of several files, told by several threads, into fractions of the whole work."""
+
+    def __init__(self, tasks: Sequence[_Task], tell: Callable[[float], None] | None) -> None:
+        self._total = sum(t.size for t in tasks) or 1
+        self._tell = tell
+        self._lock = threading.Lock()
+
+    def of(self, task: _Task) -> Callable[[int], None]:
+        """What to call with the bytes read so far of one file."""
+        done = 0
+
+        def progress(read: int) -> None:
+            nonlocal done
+            with self._lock:
+                amount, done = min(read, task.size) - done, min(read, task.size)
+                if self._tell and amount > 0:
+                    self._tell(amount / self._total)
+
+        return progress
+
+
+class _Many:
+    """Reads tasks, from the cache where it holds them."""
+
+    def __init__(self, options: ReadOptions, cache: TraceCache | None, meter: _Meter) -> None:
+        self._options = options
+        self._cache = cache
+        self._meter = meter
+
+    def key(self, task: _Task) -> str | None:
+        """The content hash of a local file."""
+        if task.local is None:
+            return None
+        with contextlib.suppress(OSError):
+            return self._cache.content_key(task.local) if self._cache else hash_file(task.local)
+        return None
+
+    def kept(self, task: _Task, key: str | None) -> tuple[Trace, ...] | None:
+        """What the cache holds of a task."""
+        if self._cache is None or key is None:
+            return None
+        found = self._cache.load(task.label, key, self._options, task.member)
+        if found is not None:
+            self._meter.of(task)(task.size)
+        return found
+
+    def here(self, task: _Task, key: str | None) -> tuple[Trace, ...]:
+        """Read in this process."""
+        traces = read_file(task.path, self._options, member=task.member, content_key=key, progress=self._meter.of(task))
+        if self._cache is not None and key is not None:
+            self._cache.store(key, self._options, task.member, traces)
+        return traces
+
+    def aside(self, task: _Task, key: str | None) -> tuple[Trace, ...]:
+        """Read in a process of its own, which hands the tables back as files."""
+        staging: AbstractContextManager[Path | str]
+        if self._cache is None or key is None:
+            staging = tempfile.TemporaryDirectory(prefix="profkit-")
+        else:
+            staging = self._cache.staging(key, self._options, task.member)
+        with staging as out:
+            worker.run(
+                {
+                    "path": str(task.path),
+                    "member": task.member,
+                    "frames": self._options.frames,
+                    "cpu_ops": self._options.cpu_ops,
+                    "key": key,
+                    "out": str(out),
+                },
+                self._meter.of(task),
+            )
+            return read_entry(Path(out), task.label)
+
+    def read(self, task: _Task, *, in_process: bool) -> tuple[Trace, ...] | InputError:
+        """Read one task; an unusable file is handed back as its error."""
+        key = self.key(task)
+        try:
+            found = self.kept(task, key)
+            if found is not None:
+                return found
+            return self.here(task, key) if in_process or task.local is None else self.aside(task, key)
+        except InputError as error:
+            return error
+
+
 def read_traces(
     paths: Sequence[Path | str],
     *,
     frames: bool = False,
-    cpu_ops: str = "all",
+    cpu_ops: CpuOps = "all",
     jobs: int | None = None,
     cache: bool = True,
     progress: Callable[[float], None] | None = None,
@@ -81,21 +222,34 @@ def read_traces(
     """Read traces of one or several ranks.
 
     ``paths`` are files, folders, patterns, ``-`` for standard input or URLs that fsspec knows; merged files are split
-    into ranks. The result is sorted by rank. Ranks that occur twice are kept, and named in ``info.problems``.
-    ``frames`` keeps Python frames. ``progress`` is called with fractions of the work.
+    into ranks. The result is sorted by rank. Ranks that occur twice are kept, and named in ``info.problems``; so are
+    files that cannot be used while others can. ``frames`` keeps Python frames; ``cpu_ops="collectives"`` keeps only
+    host operators that stand for communication. ``jobs`` processes read side by side (default: as many as there are
+    cores and memory for). ``progress`` is called with fractions of the work.
 
     Raises:
-        InputError: nothing is found, or a file is no trace.
+        InputError: nothing is found, or no file is a trace.
     """
-    del jobs, cache
-    options = ReadOptions(frames=frames, cpu_ops="collectives" if cpu_ops == "collectives" else "all")
-    files = expand(paths)
-    traces: list[Trace] = []
-    for file in files:
-        traces += read_file(file, options)
-        if progress:
-            progress(1 / len(files))
-    return arrange(traces)
+    tasks = _tasks(expand(paths))
+    options = ReadOptions(frames=frames, cpu_ops=cpu_ops)
+    many = _Many(options, TraceCache() if cache else None, _Meter(tasks, progress))
+    wanted = min(_default_jobs(tasks) if jobs is None else jobs, len(tasks))
+    if wanted <= 1:
+        found = [many.read(task, in_process=True) for task in tasks]
+    else:
+        with ThreadPoolExecutor(wanted) as pool:
+            found = list(pool.map(lambda task: many.read(task, in_process=False), tasks))
+    traces = [trace for each in found if not isinstance(each, InputError) for trace in each]
+    errors = [each for each in found if isinstance(each, InputError)]
+    if errors and not traces:
+        raise errors[0]
+    arranged = arrange(traces)
+    if errors:
+        problem = Problem("unreadable_file", len(errors), str(errors[0]))
+        first = arranged[0]
+        first = replace(first, info=replace(first.info, problems=(*first.info.problems, problem)))
+        arranged = (first, *arranged[1:])
+    return arranged
 
 
 def arrange(traces: Sequence[Trace]) -> tuple[Trace, ...]:
@@ -122,7 +276,7 @@ def arrange(traces: Sequence[Trace]) -> tuple[Trace, ...]:
     return tuple(result)
 
 
-def read_trace(path: Path | str, *, frames: bool = False, cpu_ops: str = "all", cache: bool = True) -> Trace:
+def read_trace(path: Path | str, *, frames: bool = False, cpu_ops: CpuOps = "all", cache: bool = True) -> Trace:
     """Read one file that holds one rank.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit import tables
-from profkit.errors import InputError, Problem
+from profkit.errors import InputError
 from profkit.parsers.trace.columns import Columns, CpuOps
 from profkit.parsers.trace.events import Event
 from profkit.parsers.trace.info import coordinates, file_name, make_info
@@ -98,10 +98,6 @@ def read_file(
         what = "all of its events are damaged" if document.problems else "its traceEvents is empty"
         raise InputError(f"{label}: {what}; record the trace again")
     problems = tuple(document.problems)
-    if len(found) > 1 or None not in found:
-        problems += (
-            Problem("merged", len(found), "the file holds several ranks; clocks and ids are those of each rank"),
-        )
     return tuple(
         _trace(label, rank, columns, document.metadata, problems, document.truncated, size, content_key, options)
         for rank, columns in found.items()
@@ -141,4 +137,5 @@ def _trace(
         collectives=made["collectives"],
         processes=made["processes"],
         frames=made["frames"] if options.frames else None,
+        extra={"label": rank} if rank else {},
     )
