@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit import tables
-from profkit.errors import InputError
+from profkit.errors import InputError, Problem
 from profkit.parsers.trace.columns import Columns, CpuOps
 from profkit.parsers.trace.events import Event
 from profkit.parsers.trace.info import coordinates, file_name, make_info
