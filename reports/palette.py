@@ -89,8 +89,8 @@ LIGHT: Final = Theme(
         "verify": "#4a36a0",
         "accept": "#c38c23",
         "draft_extend": "#1a604b",
-        "decode": "#4068dc",
-        "other": "#7a7f42",
+        "decode": "#5880e6",
+        "other": "#868b4c",
         "unlabelled": "#c9cdd2",
     },
     activities={
