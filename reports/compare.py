@@ -9,7 +9,17 @@ from profkit.comparison.kernels import KernelChange
 from profkit.comparison.result import Comparison, MetricComparison, delta
 from profkit.escape import visible
 from profkit.reports.templating import render
-from profkit.reports.wording import VERDICTS, change_sentence, count, figure, interval, launches, p_value, percent
+from profkit.reports.wording import (
+    NOT_KNOWN,
+    VERDICTS,
+    change_sentence,
+    count,
+    figure,
+    interval,
+    launches,
+    p_value,
+    percent,
+)
 
 LISTED_DIFFERENCES = 12
 LISTED_MOVES = 4
@@ -70,10 +80,10 @@ def kernel_line(change: KernelChange) -> str:
 
 
 def _shown(differences: Sequence[Difference]) -> tuple[list[Difference], int]:
-    """Differences worth a line: blocking ones first; what one side does not state is only counted."""
-    order = ("blocking", "expected", "listed")
-    stated = sorted((d for d in differences if d.state in order), key=lambda d: order.index(d.state))
-    return stated[:LISTED_DIFFERENCES], len(differences) - len(stated[:LISTED_DIFFERENCES])
+    """Differences worth a line, blocking ones first and what one side does not state last; and how many are left."""
+    order = ("blocking", "expected", "listed", "unknown")
+    ranked = sorted(differences, key=lambda d: order.index(d.state))
+    return ranked[:LISTED_DIFFERENCES], max(0, len(ranked) - LISTED_DIFFERENCES)
 
 
 def within_line(metric: MetricComparison) -> str | None:
@@ -87,9 +97,9 @@ def within_line(metric: MetricComparison) -> str | None:
 
 
 def _row(metric: MetricComparison) -> list[str]:
-    load = f" at {metric.running_req} running" if metric.running_req is not None else ""
     return [
-        metric.title + load + (" (primary)" if metric.role == "primary" else ""),
+        metric.title + (" (primary)" if metric.role == "primary" else ""),
+        NOT_KNOWN if metric.running_req is None else str(metric.running_req),
         f"{figure(metric.base.median)} ({metric.base.n})",
         f"{figure(metric.candidate.median, metric.unit)} ({metric.candidate.n})",
         percent(metric.change),
@@ -100,7 +110,7 @@ def _row(metric: MetricComparison) -> list[str]:
     ]
 
 
-COLUMNS = ("metric", "base (n)", "candidate (n)", "change", "95% interval", "p", "smallest seen", "verdict")
+COLUMNS = ("metric", "load", "base (n)", "candidate (n)", "change", "95% interval", "p", "smallest seen", "verdict")
 
 
 def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> str:
@@ -127,8 +137,8 @@ def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> 
     )
 
 
-def terminal(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Sentences for the first screen, and the rows of the table of :data:`COLUMNS` below them."""
+def terminal(comparison: Comparison) -> tuple[list[str], list[str], list[list[str]]]:
+    """Sentences for the first screen; columns and rows of the table below, without columns that say nothing."""
     lines = [headline(comparison)]
     primary = comparison.metric(comparison.primary)
     if primary and primary.verdict == "cannot_say" and (within := within_line(primary)):
@@ -142,4 +152,7 @@ def terminal(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     if hidden:
         lines.append(f"  differs: {count(hidden, 'more key')} (see --format json)")
     lines += [f"  kernels: {kernel_line(k)}" for k in comparison.kernels[:LISTED_MOVES]]
-    return [visible(line) for line in lines], [_row(m) for m in comparison.metrics]
+    rows = [_row(m) for m in comparison.metrics]
+    telling = [i for i in range(len(COLUMNS)) if any(row[i] != NOT_KNOWN for row in rows)]
+    columns = [COLUMNS[i] for i in telling]
+    return [visible(line) for line in lines], columns, [[row[i] for i in telling] for row in rows]

@@ -145,9 +145,16 @@ QUALITY_COLUMNS = (
 
 
 def _headline(row: ConfigurationWeek) -> tuple[str, str, str]:
+    """(title, verdict, sentences) of a configuration."""
     small = row.quality.launches
-    note = f" Small sample: {launches(small)}." if 0 < small < MIN_LAUNCHES else ""
-    return row.title, VERDICTS[row.verdict], row.sentence + "." + note
+    sentences = f"{row.sentence}."
+    if 0 < small < MIN_LAUNCHES:
+        sentences += f" Small sample: {launches(small)}."
+    if (economics := row.economics) is not None and economics.pays is not None:
+        word = "pays" if economics.pays else "does not pay"
+        accept, needed = figure(economics.accept_len.value), figure(economics.break_even_accept_len.value)
+        sentences += f" Speculation {word}: accept length {accept}, break-even {needed}."
+    return row.title, VERDICTS[row.verdict], sentences
 
 
 def _breaks(report: Weekly) -> list[str]:

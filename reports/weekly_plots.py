@@ -110,10 +110,14 @@ def _cells(row: ConfigurationWeek, side: str) -> dict[Activity, float]:
     return found
 
 
+def traced(report: Weekly) -> list[ConfigurationWeek]:
+    """Configurations with a cycle budget on both sides."""
+    return [r for r in report.configurations if any(m.base.values and m.candidate.values for m in r.budget)]
+
+
 def budget_plot(report: Weekly, path: Path) -> bool:
     """The cycle budget by activity, reference week against this week; ``False`` when no trace was there."""
-    rows = [r for r in report.configurations if any(m.base.values and m.candidate.values for m in r.budget)]
-    rows = rows[:MOST_PANELS]
+    rows = traced(report)[:MOST_PANELS]
     if not rows:
         return False
     figure = Figure(figsize=(8.5, 1.1 + 0.85 * len(rows)), layout="constrained")

@@ -8,7 +8,7 @@ from functools import cache
 
 from profkit.analysis import RunAnalysis
 from profkit.attribution.result import Attribution, BatchSummary, CollectiveSummary
-from profkit.comparison.fingerprint import Fingerprint, fingerprint
+from profkit.comparison.fingerprint import Fingerprint, Scalar, fingerprint
 from profkit.comparison.kernels import KernelRow, kernel_rows
 from profkit.comparison.metrics import Measurement, metric_kind
 from profkit.rules import load_rules
@@ -174,6 +174,14 @@ def _quality(analysis: RunAnalysis, server: ServerSummary | None) -> Quality:
     )
 
 
+def _fingerprint(analysis: RunAnalysis, server: ServerSummary | None) -> dict[str, Scalar]:
+    """The facts' fingerprint; that there is no speculation is as much a setting as an algorithm is."""
+    prints = fingerprint(analysis.facts, analysis.labels)
+    if server is not None and server.speculative is False:
+        prints.setdefault("speculative.algorithm", "none")
+    return dict(sorted(prints.items()))
+
+
 def launch_of(analysis: RunAnalysis) -> Launch:
     """Everything of a run that can be compared. A figure that the run does not hold is absent, never 0."""
     server = analysis.server()
@@ -189,7 +197,7 @@ def launch_of(analysis: RunAnalysis) -> Launch:
     return Launch(
         name=analysis.name,
         measurements=tuple(measurements),
-        fingerprint=fingerprint(analysis.facts, analysis.labels),
+        fingerprint=_fingerprint(analysis, server),
         kernels=kernel_rows(analysis.attribution) if analysis.attribution else (),
         quality=_quality(analysis, server),
         config=analysis.config,

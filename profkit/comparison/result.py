@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from profkit.comparison import statistics
 from profkit.comparison.fingerprint import Difference
 from profkit.comparison.kernels import KernelChange
-from profkit.comparison.metrics import DEFAULT_PRIMARY, Better
+from profkit.comparison.metrics import DEFAULT_PRIMARY, TARGET_FORWARD, Better
 from profkit.words import ACTIVITIES, PHASES
 
 Verdict: TypeAlias = Literal["better", "worse", "no_change", "cannot_say"]
@@ -180,4 +180,4 @@ def delta(metric: MetricComparison) -> float:
 def is_cell(name: str) -> bool:
     """Whether a metric is a cell of the cycle budget."""
     phase, _, activity = name.partition(".")
-    return phase in PHASES and activity in ACTIVITIES
+    return phase in (*PHASES, TARGET_FORWARD) and activity in ACTIVITIES

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from profkit.comparison import statistics
+from profkit.comparison.arms import same_phases
 from profkit.comparison.fingerprint import differences
 from profkit.comparison.kernels import kernel_changes
 from profkit.comparison.launch import Launch
@@ -214,6 +215,7 @@ def compare(
         if not any(d.state == "expected" and fnmatchcase(d.key, pattern) for d in differing)
     ]
     comparable = all(d.state != "blocking" for d in differing)
+    base, candidate = same_phases(base, candidate)
     names = _names(base, candidate, settings.primary)
     raws = [_raw(name, base, candidate) for name in names if only is None or name in (settings.primary, *only)]
     metrics = [_finish(raws[0], "primary", raws[0].p, settings.alpha, settings, comparable)]

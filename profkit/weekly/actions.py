@@ -80,6 +80,19 @@ def _for_event(row: ConfigurationWeek, event: Event) -> Action | None:
     return None
 
 
+def _more_launches(rows: Sequence[ConfigurationWeek]) -> Action | None:
+    """One action for all configurations that ran, but too seldom for a verdict."""
+    small = [
+        r for r in rows if 0 < r.quality.launches < MIN_LAUNCHES and not any(e.kind == "missing" for e in r.events)
+    ]
+    if not small:
+        return None
+    names = ", ".join(r.name for r in small)
+    owners = ", ".join(dict.fromkeys(r.owner for r in small if r.owner)) or None
+    text = f"Launch {names} at least {MIN_LAUNCHES} times; fewer launches allow no verdict"
+    return Action(text, owners, f"{MIN_LAUNCHES} launches of each are in the store", small[0].name)
+
+
 _ORDER = ("regression", "missing", "noise", "environment", "improvement")
 
 
@@ -94,15 +107,13 @@ def _candidates(
             owner = history.tracked(trial.config).owner
             text = f"Adopt {trial.lever} in {trial.config}: {trial.why}"
             yield 1, Action(text, owner, "its correctness gates pass and it is in the configuration", trial.config)
+    if (small := _more_launches(rows)) is not None:
+        yield 2, small
     for row in rows:
         for event in row.events:
             action = _for_event(row, event)
             if action is not None:
                 yield _ORDER.index(event.kind), action
-        small = 0 < row.quality.launches < MIN_LAUNCHES
-        if small and not any(e.kind == "missing" for e in row.events):
-            text = f"Run {row.name} with {MIN_LAUNCHES} launches or more; {row.quality.launches} say nothing"
-            yield 2, Action(text, row.owner, f"{MIN_LAUNCHES} launches are in the store", row.name)
         lever = first_open_lever(history, plans, row.name)
         if lever is not None:
             stop = lever.kill or f"{MIN_LAUNCHES} launches decide it"

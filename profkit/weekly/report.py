@@ -47,6 +47,10 @@ def _warnings(history: History, name: str, judged: Judged) -> tuple[str, ...]:
     for difference in judged.comparison.differences if judged.comparison else ():
         if len([v for v in difference.candidate if v is not None]) > 1:
             found.append(f"launches of {judged.week} differ among themselves in {difference.key}: they are no repeats")
+    limit = history.config.thresholds.unlabelled_percent / 100
+    shares = [x.quality.unlabelled_share or 0.0 for x in history.launches(name, judged.week)]
+    if shares and max(shares) > limit:
+        found.append(f"up to {max(shares):.1%} of the GPU time is labelled by nothing (limit {limit:.0%})")
     others = len(history.every(name, judged.week)) - len(history.launches(name, judged.week))
     if others:
         found.append(

@@ -1,0 +1,86 @@
+"""``profkit weekly``: the report of a week from the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from profkit.cli.console import Messages
+from profkit.cli.options import FolderOption, ForceOption, QuietOption
+from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
+
+if TYPE_CHECKING:
+    from profkit.config import Config
+    from profkit.weekly.model import Weekly
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("weekly")(weekly)
+
+
+def weekly(
+    week: Annotated[
+        str | None, typer.Option("--week", "-w", help="ISO week such as 2026-W48; default: the latest in the store.")
+    ] = None,
+    output: FolderOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print weekly.json instead of writing files.")] = False,
+    force: ForceOption = False,
+    store: StoreOption = None,
+    config_file: ConfigFileOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write weekly.md, weekly.json and plots; print the first screen."""
+    from profkit.jsonio import dumps
+    from profkit.reports.weekly import terminal
+
+    messages = Messages(quiet)
+    root, config = store_and_config(store, config_file)
+    report = _report(root, config, week)
+    for problem in report.problems:
+        messages.warn(problem)
+    if json:
+        typer.echo(dumps(report), nl=False)
+        return
+    folder = output or Path(f"weekly-{report.week}")
+    _write(report, folder, root, force=force)
+    typer.echo("\n".join(terminal(report)))
+    messages.note(f"written: {folder}/weekly.md, weekly.json and plots")
+
+
+def _report(root: Path, config: Config, week: str | None) -> Weekly:
+    from profkit.store.forecasts import read_forecasts
+    from profkit.store.reader import Store
+    from profkit.week import monday
+    from profkit.weekly.report import weekly as weekly_of
+
+    if week is not None:
+        monday(week)
+    opened = Store.open(root)
+    launches = opened.launches()
+    plans, damaged = read_forecasts(opened.layout)
+    return weekly_of(launches, config, week, plans=plans, problems=[*opened.problems, *damaged])
+
+
+def _write(report: Weekly, folder: Path, store: Path, *, force: bool) -> None:
+    """All files or none that exists already: a report is not half overwritten."""
+    from profkit.errors import UsageError
+    from profkit.files import write_text, writing
+    from profkit.jsonio import dumps
+    from profkit.reports.weekly import document
+    from profkit.reports.weekly_plots import budget_plot, throughput_plot, traced
+
+    plots = ["throughput.png", *(["budget.png"] if traced(report) else [])]
+    names = ("weekly.md", "weekly.json", *plots)
+    existing = [name for name in names if (folder / name).exists()]
+    if existing and not force:
+        raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
+    with writing(folder / plots[0], force=force) as path:
+        throughput_plot(report, path)
+    if len(plots) > 1:
+        with writing(folder / plots[1], force=force) as path:
+            budget_plot(report, path)
+    write_text(folder / "weekly.json", dumps(report), force=force)
+    write_text(folder / "weekly.md", document(report, plots=tuple(plots), store=store.name), force=force)
