@@ -116,7 +116,7 @@ def write_run(simulation: Simulation, folder: Path, *, force: bool = False, trac
 
     if simulation.scenario.serving.worker != "vllm":
         put("server.log", log.text())
-        put("server_args.json", arguments_json(server_arguments(simulation.scenario)))
+        put("server_args.json", arguments_json(server_arguments(simulation.scenario, log.release), log.release))
     put("bench.jsonl", json.dumps(bench_line(simulation, log)) + "\n")
     put("run.toml", run_toml(simulation.scenario))
     if traces and simulation.scenario.recording.merged:

@@ -44,12 +44,15 @@ def mode_scenarios() -> dict[str, Scenario]:
     """Every mode by name; each differs from ``eagle3_v2`` or ``plain`` in what its name says."""
     plain = {"serving__algorithm": "none", "serving__num_steps": 0, "serving__num_draft_tokens": 0,
              "drafter__model": None}  # fmt: skip
-    v1 = {"serving__worker": "v1", "serving__overlap": False, "recording__dialect": "0.5.11"}
+    v1 = {"serving__worker": "v1", "serving__overlap": False, "recording__dialect": "0.5.11",
+          "recording__engine_version": "0.5.12"}  # fmt: skip
+    none = {"recording__dialect": "none", "recording__engine_version": "0.5.9"}
     made = [
         _scenario("plain", **plain),
         _scenario("plain_eager", **plain, serving__target_graph=False, hardware__launch_us=7.0),
         _scenario("plain_no_overlap", **plain, serving__overlap=False),
-        _scenario("plain_none", **plain, recording__dialect="none"),
+        _scenario("plain_none", **plain, **none),
+        _scenario("plain_0_5_3", **plain, recording__dialect="none", recording__engine_version="0.5.3"),
         _scenario("plain_prefill", **plain, serving__prefill_before=(5,)),
         _scenario("plain_batches", **plain, serving__batch_sizes=(1, 1, 2, 1)),
         _scenario("eagle3_v2"),
@@ -58,7 +61,8 @@ def mode_scenarios() -> dict[str, Scenario]:
         _scenario("eagle3_v2_none", recording__dialect="none", recording__engine_version="0.5.9"),
         _scenario("eagle3_v2_eager_draft", serving__draft_graph=False),
         _scenario("eagle3_v2_eager_extend", serving__extend_graph=False),
-        _scenario("eagle3_v2_eager_extend_11", serving__extend_graph=False, recording__dialect="0.5.11"),
+        _scenario("eagle3_v2_eager_extend_11", serving__extend_graph=False, recording__dialect="0.5.11",
+                  recording__engine_version="0.5.12"),
         _scenario("eagle3_v2_eager_extend_20", serving__extend_graph=False, recording__dialect="0.5.20",
                   recording__engine_version="0.5.23"),
         _scenario("eagle3_v2_eager_all", serving__draft_graph=False, serving__extend_graph=False,
@@ -91,9 +95,8 @@ def mode_scenarios() -> dict[str, Scenario]:
         _scenario("eagle3_v2_pcie_ipc", hardware__collective="pcie_ipc"),
         _scenario("eagle3_v2_multimem", hardware__collective="multimem", hardware__link="nvlink"),
         _scenario("eagle_v1", **v1, serving__algorithm="EAGLE"),
-        _scenario("eagle_v1_none", **v1 | {"recording__dialect": "none"}, recording__engine_version="0.5.9"),
-        _scenario("eagle_v1_frames", **v1 | {"recording__dialect": "none"}, recording__python_stacks=True,
-                  recording__engine_version="0.5.9", recording__stack_slowdown=3.0),
+        _scenario("eagle_v1_none", **v1 | none),
+        _scenario("eagle_v1_frames", **v1 | none, recording__python_stacks=True, recording__stack_slowdown=3.0),
         _scenario("eagle_v1_eager_extend", **v1, serving__extend_graph=False),
         _scenario("standalone", serving__algorithm="STANDALONE", drafter__layers=4, drafter__forward_compute_us=300.0,
                   drafter__extend_compute_us=340.0),

@@ -1,4 +1,4 @@
-"""The server's log of a launch in the format of SGLang 0.5.16; its figures come from the simulated cycles."""
+"""The server's log of a launch in one release's format; its figures come from the simulated cycles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from profkit.simulation.arguments import arguments_text, capture_batches, server_arguments
+from profkit.simulation.arguments import server_arguments
 from profkit.simulation.kineto import start_seconds
 from profkit.simulation.noise import Noise
+from profkit.simulation.releases import CAPTURED_BATCHES, Release
 from profkit.simulation.simulate import LogCycle, Simulation
 
 _POOL_TOKENS = 412_736
@@ -70,11 +71,16 @@ class ServerLog:
     clock_s: float = 0.0
     profiled_at_s: float = 0.0
     _last_prefill_s: float = 0.0
+    release: Release = field(init=False)
     _noise: Noise = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock_s = float(start_seconds(self.simulation.scenario))
         self._noise = Noise(self.simulation.scenario.seed, 11)
+        scenario = self.simulation.scenario
+        # vLLM's log is not written; its requests and cycles are the same.
+        version = "0.5.23" if scenario.serving.worker == "vllm" else scenario.recording.engine_version
+        self.release = Release(version)
         self._startup()
         self._serve()
 
@@ -101,47 +107,40 @@ class ServerLog:
     def _startup(self) -> None:
         scenario = self.simulation.scenario
         model, hardware, drafter = scenario.model, scenario.hardware, scenario.drafter
-        arguments = server_arguments(scenario)
-        if scenario.speculative:
+        release = self.release
+        if scenario.speculative and not release.before("0.5.4"):
             self.say(
                 "Max running requests is reset to 48 for speculative decoding. "
                 "You can override this by explicitly setting --max-running-requests.",
                 after_s=6.2,
             )
-        self.say(f"server_args={arguments_text(arguments)}", after_s=2.1)
+        if scenario.speculative and not scenario.serving.overlap and not release.before("0.5.13"):
+            self.say("Non-overlap (synchronous) spec v2 is used for eagle/eagle3/standalone speculative decoding.")
+        self.say(release.arguments_line(server_arguments(scenario, release)), after_s=2.1)
         self.say("Using default HuggingFace chat template with detected content format: openai", after_s=3.4)
-        self.everywhere("Init torch distributed begin.", after_s=14.3)
+        begin, ends = release.distributed(5.87, 1.02)
+        self.everywhere(begin, after_s=14.3)
         if hardware.collective == "nccl" and hardware.link == "pcie" and scenario.ranks > 2:
-            self.everywhere(
-                "CustomAllreduce is disabled because it's not supported on more than two PCIe-only GPUs. "
-                "To silence this warning, specify disable_custom_all_reduce=True explicitly."
-            )
-        self.everywhere("Init torch distributed ends. elapsed=5.87 s, mem usage=1.02 GB", after_s=5.9)
+            self.everywhere(release.custom_allreduce_disabled())
+        for end in ends:
+            self.everywhere(end, after_s=5.9 if end is ends[0] else 0.3)
         self.everywhere("Load weight begin. avail mem=93.31 GB", after_s=1.1)
         self.lines.append(
             "\rMulti-thread loading shards:   0% Completed | 0/64 [00:00<?, ?it/s]"
             "\rMulti-thread loading shards:  50% Completed | 32/64 [01:21<01:20,  2.52s/it]"
             "\rMulti-thread loading shards: 100% Completed | 64/64 [02:43<00:00,  2.55s/it]"
         )
-        self.everywhere(
-            f"Load weight end. elapsed=168.42 s, type={model.architecture}, quant={model.quantization}, "
-            "avail mem=22.16 GB, mem usage=71.15 GB.",
-            after_s=168.4,
-        )
+        self.everywhere(release.weights(168.42, model.architecture, model.quantization, 22.16, 71.15), after_s=168.4)
         free = 22.16
-        if drafter.model is not None:
+        drafted = drafter.model is not None and scenario.serving.algorithm != "NGRAM" and scenario.speculative
+        if drafted:
             self.everywhere(f"Load weight begin. avail mem={free:.2f} GB", after_s=0.8)
-            self.everywhere(
-                f"Load weight end. elapsed=7.06 s, type={drafter.architecture}, "
-                f"avail mem={free - 0.71:.2f} GB, mem usage=0.71 GB.",
-                after_s=7.1,
-            )
             free -= 0.71
-        pools = [(9.02, "KV size")] + ([(1.57, "K size")] if drafter.model is not None else [])
-        for size, label in pools:
-            sizes = f"{label}: {size:.2f} GB" + (f", V size: {size:.2f} GB" if label == "K size" else "")
-            self.everywhere(f"KV Cache is allocated. dtype: torch.bfloat16, #tokens: {_POOL_TOKENS}, {sizes}")
-            free -= size * (2 if label == "K size" else 1)
+            self.everywhere(release.weights(7.06, drafter.architecture, None, free, 0.71), after_s=7.1)
+        pools = [(9.02, "KV size: 9.02 GB")] + ([(3.14, "K size: 1.57 GB, V size: 1.57 GB")] if drafted else [])
+        for size, sizes in pools:
+            self.everywhere(release.pool(_POOL_TOKENS, sizes))
+            free -= size
             self.everywhere(f"Memory pool end. avail mem={free:.2f} GB", after_s=0.4)
         free = self._captures(free)
         self.say(
@@ -150,10 +149,8 @@ class ServerLog:
             f"available_gpu_mem={free:.2f} GB",
             0,
         )
-        self.everywhere(
-            "Tree cache initialized: source=default impl=RadixCache hybrid_swa=False hybrid_ssm=False "
-            "hierarchical=False streaming_wrapped=False"
-        )
+        for line in release.tree_cache():
+            self.everywhere(line)
         self.say("INFO:     Started server process [30817]", after_s=0.6)
         self.say("INFO:     Waiting for application startup.")
         self.say("INFO:     Application startup complete.")
@@ -165,28 +162,22 @@ class ServerLog:
 
     def _captures(self, free: float) -> float:
         scenario = self.simulation.scenario
-        serving, batches = scenario.serving, capture_batches()
+        serving = scenario.serving
         if not serving.target_graph:
             return free
         name = "target verify" if scenario.speculative else "target decode"
-        jobs = [(name, scenario.rows_per_request, 11.84, 1.12, True)]
+        jobs = [(name, scenario.rows_per_request, 11.84, 1.12)]
         if serving.algorithm in ("EAGLE", "EAGLE3", "STANDALONE"):
             if serving.num_steps > 1 and serving.draft_graph:
-                jobs.append(("draft decode", serving.topk, 2.31, 0.21, False))
+                jobs.append(("draft decode", serving.topk, 2.31, 0.21))
             if serving.extend_graph:
-                jobs.append(("draft extend", serving.num_draft_tokens, 1.96, 0.18, False))
-        for job, tokens, seconds, used, everywhere in jobs:
-            begin = (
-                f"Capture {job} CUDA graph begin. backend=full, num_tokens_per_req={tokens}, bs={batches}, "
-                f"avail mem={free:.2f} GB"
-            )
+                jobs.append(("draft extend", serving.num_draft_tokens, 1.96, 0.18))
+        for job, rows, seconds, used in jobs:
+            begin, end = self.release.capture(job, rows, CAPTURED_BATCHES, seconds, free, used)
             free -= used
-            end = (
-                f"Capture {job} CUDA graph end. elapsed={seconds:.2f} s, mem usage={used:.2f} GB, "
-                f"avail mem={free:.2f} GB."
-            )
-            for message, wait in ((begin, 0.3), (end, seconds)):
-                if everywhere:
+            for message, wait in ((begin[0], 0.3), *((more, 0.0) for more in begin[1:]), (end, seconds)):
+                # Drafting graphs are announced by the first rank only, and so is the list of batch sizes.
+                if job.startswith("target") and message not in begin[1:]:
                     self.everywhere(message, after_s=wait)
                 else:
                     self.say(message, 0, after_s=wait)
@@ -199,12 +190,7 @@ class ServerLog:
         self.clock_s += after_s + seconds
         since = self.clock_s - self._last_prefill_s if self._last_prefill_s else 60.0
         self._last_prefill_s = self.clock_s
-        self.say(
-            f"Prefill batch, #new-seq: 1, #new-token: {tokens}, #cached-token: 0, "
-            f"token usage: {used / _POOL_TOKENS:.2f}, #running-req: {running}, #queue-req: 0, #pending-token: 0, "
-            f"cuda graph: False, input throughput (token/s): {tokens / since:.2f}",
-            0,
-        )
+        self.say(self.release.prefill(1, tokens, used / _POOL_TOKENS, running, tokens / since), 0)
 
     def _serve(self) -> None:
         """Requests one after another until enough decode lines were printed; one of them is profiled."""
@@ -253,19 +239,12 @@ class ServerLog:
         if state.since < scenario.recording.decode_log_interval:
             return
         seconds = self.clock_s - state.last_s
-        message = (
-            f"Decode batch, #running-req: {cycle.batch}, #token: {context}, token usage: {context / _POOL_TOKENS:.2f}, "
-        )
-        if scenario.speculative:
-            length = state.tokens / state.request_steps
-            rate = (state.tokens - state.request_steps) / (
-                state.request_steps * (scenario.serving.num_draft_tokens - 1)
-            )
-            message += f"accept len: {length:.2f}, accept rate: {rate:.2f}, "
-        message += (
-            f"cuda graph: {scenario.serving.target_graph}, gen throughput (token/s): {state.tokens / seconds:.2f}, "
-            "#queue-req: 0"
-        )
+        serving = scenario.serving
+        accept = (state.tokens, state.request_steps, serving.num_steps, serving.num_draft_tokens)
+        message = self.release.decode(
+            cycle.batch, context, context / _POOL_TOKENS, accept if scenario.speculative else None,
+            state.tokens / seconds, graph=serving.target_graph,
+        )  # fmt: skip
         self.say(message, 0)
         if state.flag:
             self.truth.flagged += 1
