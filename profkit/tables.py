@@ -205,6 +205,7 @@ SERVER = _schema(
     ("quantization", pa.string()),
     ("decode_log_interval", pa.int64()),
     ("server_args", pa.string()),  # JSON object of typed values, secrets removed
+    ("continues", pa.string()),  # "file:server" when this is the same server in the next part of a rotated log
 )
 BENCH = _schema(
     ("file", _NAME),

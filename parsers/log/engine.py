@@ -35,7 +35,8 @@ class LogReader:
     counts batch lines that are listed but not read, ``recognised`` all lines that SGLang wrote.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, follows: LogReader | None = None) -> None:
+        """``follows`` is the reader of the part before, when a rotated log goes on in this file."""
         self.name = name
         self.recognised = 0
         self.damaged: dict[str, int] = {}
@@ -47,6 +48,9 @@ class LogReader:
         self._traceback = TracebackReader()
         self._others = OtherReaders(name)
         self._line = 0
+        if follows is not None:
+            self._prefixes = follows._prefixes
+            self._segments.follow(follows._segments, follows.name)
 
     @property
     def servers(self) -> list[ServerStart]:
@@ -116,7 +120,10 @@ class LogReader:
         kind = line_kind(line, start)
         if kind is not None and prefix is not None:
             self._end_traceback()
-            self._batch(read_batch(kind, self._unglued(line, start)), prefix)
+            end = self._end_of_batch(line, start)
+            self._batch(read_batch(kind, line[start:end]), prefix)
+            if end < len(line):
+                self._read_part(line[end:])
             return
         if prefix is None and not line.startswith(_BARE_STARTS):
             if not self._others.feed(self._line, line):
@@ -124,19 +131,18 @@ class LogReader:
             return
         self._message(line, start, prefix)
 
-    def _unglued(self, line: bytes, start: int) -> bytes:
-        """The message; a second line that was written into the same physical line is read on its own."""
+    def _end_of_batch(self, line: bytes, start: int) -> int:
+        """Where the message ends: another process may have written its line into the same physical line."""
         position = line.find(b"[", start + 12)
         while position >= 0:
             inner = self._prefixes.read(line[position : position + 200])
             if inner is not None and line.startswith(_GLUED, position + inner.length):
-                self._read_part(line[position:])
-                return line[start:position]
+                return position
             position = line.find(b"[", position + 1)
-        return line[start:]
+        return len(line)
 
     def _message(self, line: bytes, start: int, prefix: Prefix | None) -> None:
-        if line.startswith((b"INFO:  ", b"Receive"), start):
+        if line.startswith((b"INFO:  ", b"Receive: ", b"Receive OpenAI: "), start):
             self.recognised += 1
             self._end_traceback()
             return
@@ -255,6 +261,7 @@ def server_row(name: str, server: ServerStart) -> dict[str, Any]:
         "draft_model": _text(known.get("speculative_draft_model_path")),
         "quantization": _text(known.get("quantization")),
         "decode_log_interval": _integer(known.get("decode_log_interval")),
+        "continues": server.continues,
         "server_args": None if server.arguments is None else json.dumps(known, ensure_ascii=False, default=str),
     }
 

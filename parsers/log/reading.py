@@ -12,6 +12,7 @@ from profkit import tables
 from profkit.errors import InputError
 from profkit.logs import LogFile, LogTables
 from profkit.parsers.log.engine import LogReader, server_row
+from profkit.parsers.log.files import rotated_base
 from profkit.parsers.log.lines import BlockReader
 from profkit.parsers.log.rows import Rows
 from profkit.parsers.log.segments import ServerStart
@@ -45,18 +46,21 @@ class LogStream:
 
     def stretches(self) -> Iterator[dict[str, pa.RecordBatch]]:
         """Batches by table, one stretch of a file after the other."""
+        last: tuple[str, LogReader] | None = None
         for path in self._paths:
-            yield from self._file(path)
+            base = rotated_base(path)
+            reader = LogReader(path, last[1] if last is not None and last[0] == base else None)
+            yield from self._file(path, reader)
+            last = (base, reader)
 
     def known_servers(self) -> list[tuple[str, dict[str, Any]]]:
         """(file, server row) of the servers that were found since the last call."""
         fresh, self._fresh = self._fresh, []
         return [(path, server_row(path, server)) for path, server in fresh]
 
-    def _file(self, path: str) -> Iterator[dict[str, pa.RecordBatch]]:
+    def _file(self, path: str, reader: LogReader) -> Iterator[dict[str, pa.RecordBatch]]:
         source = ByteSource(path)
         blocks = BlockReader(source.chunks())
-        reader = LogReader(path)
         known, read = 0, 0
         for block in blocks.blocks():
             batches = reader.feed(block)

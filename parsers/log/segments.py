@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profkit.parsers.server_args import VersionRange, infer_version
@@ -26,6 +26,7 @@ class ServerStart:
     rank_names: frozenset[str] | None = None
     features: set[str] = field(default_factory=set)
     version: str | None = None
+    continues: str | None = None
 
     def argument_range(self) -> VersionRange | None:
         """Releases by the names of the arguments."""
@@ -45,6 +46,16 @@ class Segmenter:
         self.servers: list[ServerStart] = []
         self._current: dict[str, ServerStart] = {}
         self._by_ranks: dict[tuple[str, frozenset[str]], ServerStart] = {}
+
+    def follow(self, earlier: Segmenter, file: str) -> None:
+        """This file continues another: its servers go on until a new one starts."""
+        for source, server in earlier._current.items():
+            again = replace(server, number=len(self.servers), line=1, seen_start=True, features=set(server.features))
+            again.continues = f"{file}:{server.number}"
+            self.servers.append(again)
+            self._current[source] = again
+            if again.rank_names is not None:
+                self._by_ranks[source, again.rank_names] = again
 
     def start(
         self, source: str, line: int, time: float | None, dated: bool, arguments: dict[str, Any] | None

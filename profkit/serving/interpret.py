@@ -17,7 +17,7 @@ import pyarrow as pa
 from profkit.logs import LogTables
 from profkit.serving.columns import codes, column, flagged, floats, groups_of, integers, pc
 from profkit.serving.context import RankContext
-from profkit.serving.eras import EVIDENCE_LINES, EraEvidence
+from profkit.serving.eras import EVIDENCE_LINES, EraDecision, EraEvidence
 from profkit.tables import DECODE
 
 ServerKey: TypeAlias = tuple[str, int]
@@ -43,7 +43,9 @@ class Interpreter:
     accept rate; :meth:`finish` gives the rest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, hold: bool = True) -> None:
+        """With ``hold=False`` (live logs) every row comes back at once, and eras stay undecided."""
+        self._hold = hold
         self._servers: dict[ServerKey, Mapping[str, Any]] = {}
         self._evidence: dict[ServerKey, EraEvidence] = {}
         self._contexts: dict[tuple[Any, ...], RankContext] = {}
@@ -75,6 +77,9 @@ class Interpreter:
     def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decode lines up to here; give the events and prefill lines of the same stretch of the file first."""
         self._held.append(self._flagged(batch))
+        if not self._hold:
+            yield from self.finish()
+            return
         for file, server, mask in _by_server(batch):
             key = (file, server)
             if key not in self._evidence:
@@ -102,7 +107,8 @@ class Interpreter:
             facts = self._servers.get((file, server), {})
             context = self._contexts.get(key)
             if context is None:
-                context = self._contexts[key] = RankContext(bool(facts.get("server_args")))
+                started = bool(facts.get("server_args")) and not facts.get("continues")
+                context = self._contexts[key] = RankContext(started)
             found = context.read(
                 lines[whole],
                 _steps(batch, facts.get("speculative"))[whole],
@@ -124,7 +130,8 @@ class Interpreter:
         for file, server, mask in _by_server(batch):
             facts = self._servers.get((file, server), {})
             steps[mask] = _steps(batch, facts.get("speculative"))[mask]
-            decision = self._evidence[file, server].decide()
+            evidence = self._evidence.get((file, server))
+            decision = evidence.decide() if evidence else EraDecision(None, facts.get("num_draft_tokens"))
             draft = decision.num_draft_tokens
             if draft is not None and draft > 1:
                 shares[mask] = (lengths[mask] - 1.0) / (draft - 1)

@@ -45,11 +45,17 @@ class Summariser:
         self._interpreter = Interpreter()
         self._servers: dict[ServerKey, _Server] = {}
         self._bench: list[dict[str, Any]] = []
+        self._root: dict[ServerKey, ServerKey] = {}
 
     def server(self, file: str, row: Mapping[str, Any]) -> None:
         """Facts of a server; the last that are given count."""
         self._interpreter.server(file, row)
-        self._of((file, int(row["server"]))).facts = row
+        key = (file, int(row["server"]))
+        if row.get("continues"):
+            earlier, _, number = str(row["continues"]).rpartition(":")
+            self._root[key] = self._root.get((earlier, int(number)), (earlier, int(number)))
+        else:
+            self._of(key).facts = row
 
     def push(self, table: str, batch: pa.RecordBatch) -> None:
         """A batch of one of the log tables."""
@@ -96,6 +102,7 @@ class Summariser:
                 server.kept_events.append(row)
 
     def _of(self, key: ServerKey) -> _Server:
+        key = self._root.get(key, key)
         if key not in self._servers:
             self._servers[key] = _Server()
         return self._servers[key]
