@@ -119,6 +119,7 @@ class DecodeStats:
                     accept_len=_spread(part, "accept_len", _mean(sums, "accept")),
                     step_ms=_spread(part, "step_ms", _mean(sums, "step")),
                     token_usage=_average(floats(part, "token_usage")),
+                    context_tokens=_average(floats(part, "token") / running) if running else None,
                 )
             )
         return tuple(rows)

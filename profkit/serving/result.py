@@ -29,6 +29,7 @@ class BatchRow:
     accept_len: Spread
     step_ms: Spread
     token_usage: float | None
+    context_tokens: float | None = None  # mean KV tokens per running request
 
 
 @dataclass(frozen=True, slots=True)

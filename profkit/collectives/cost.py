@@ -1,0 +1,169 @@
+"""What an all-reduce costs: models, NCCL's own latency table, and fits to measured sizes.
+
+Sizes are bytes of one rank's buffer, times microseconds, n ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from profkit.quantity import Quantity
+from profkit.rules import load_rules
+
+KIB = 1024.0
+
+
+def bus_bandwidth_factor(ranks: int) -> float:
+    """Bus over algorithm bandwidth of an all-reduce: 2 (n - 1) / n (nccl-tests' definition)."""
+    if ranks < 2:
+        raise ValueError("an all-reduce needs at least two ranks")
+    return 2.0 * (ranks - 1) / ranks
+
+
+def bus_bandwidth_gb_s(size_bytes: float, time_us: float, ranks: int) -> float:
+    """(size / time) x 2 (n - 1) / n in GB/s."""
+    return size_bytes / time_us * 1e-3 * bus_bandwidth_factor(ranks)
+
+
+def ring_us(size_bytes: float, ranks: int, hop_us: float, link_gb_s: float) -> float:
+    """Ring: 2 (n - 1) hops, 2 (n - 1) / n of the buffer over each link."""
+    return 2 * (ranks - 1) * hop_us + bus_bandwidth_factor(ranks) * size_bytes / (link_gb_s * 1e3)
+
+
+def tree_us(size_bytes: float, ranks: int, hop_us: float, link_gb_s: float) -> float:
+    """Binary tree, up and down: 2 log2(n) hops, twice the buffer over each link."""
+    return 2 * float(np.log2(ranks)) * hop_us + 2 * size_bytes / (link_gb_s * 1e3)
+
+
+def one_shot_us(size_bytes: float, ranks: int, sync_us: float, link_gb_s: float) -> float:
+    """One-shot: one synchronisation, every rank reads the n - 1 other buffers whole."""
+    return sync_us + (ranks - 1) * size_bytes / (link_gb_s * 1e3)
+
+
+def two_shot_us(size_bytes: float, ranks: int, sync_us: float, link_gb_s: float) -> float:
+    """Two-shot: reduce-scatter, then all-gather: two synchronisations, 2 (n - 1) / n of the buffer."""
+    return 2 * sync_us + bus_bandwidth_factor(ranks) * size_bytes / (link_gb_s * 1e3)
+
+
+@dataclass(frozen=True, slots=True)
+class NcclLatency:
+    """NCCL's own latency estimate for one algorithm and protocol, without the bandwidth term."""
+
+    algorithm: str
+    protocol: str
+    time_us: float
+
+
+def _table(version: str | None) -> dict[str, Any]:
+    tables: list[dict[str, Any]] = load_rules("hardware")["nccl_latency"]
+    if version:
+        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        for table in tables:
+            since = tuple(int(part) for part in table["since"].split("."))
+            if numbers >= since:
+                return table
+    return tables[0]
+
+
+def nccl_latencies(ranks: int, link: str, version: str | None = None) -> tuple[NcclLatency, ...]:
+    """NCCL's latency of every (algorithm, protocol) inside one node: base + 2 (n - 1) hops.
+
+    NCCL's tree within a node is a chain, so both algorithms walk 2 (n - 1) hops. ``link`` is ``pcie`` or ``nvlink``.
+
+    Raises:
+        ValueError: another link, or fewer than two ranks.
+    """
+    table = _table(version)
+    if link not in table["hop_us"] or ranks < 2:
+        raise ValueError(f"NCCL's table has no entry for {ranks} rank(s) over {link}")
+    found = []
+    for algorithm, protocol in product(("ring", "tree"), ("LL", "LL128", "Simple")):
+        hop = table["hop_us"][link].get(algorithm, {}).get(protocol)
+        base = table["base_us"].get(algorithm, {}).get(protocol)
+        if hop is not None and base is not None:
+            found.append(NcclLatency(algorithm, protocol, base + 2 * (ranks - 1) * hop))
+    return tuple(found)
+
+
+def nccl_model(ranks: int | None, link: str | None, version: str | None = None) -> Quantity:
+    """NCCL's latency of a small all-reduce: the fastest protocol it may choose, in microseconds.
+
+    LL128 is left out on PCIe, where NCCL does not enable it by default. The range ends at the dearest protocol.
+    """
+    if ranks is None or ranks < 2 or link not in ("pcie", "nvlink"):
+        return Quantity.unknown("us", "the number of ranks or the kind of link is not known")
+    found = [x for x in nccl_latencies(ranks, link, version) if not (link == "pcie" and x.protocol == "LL128")]
+    times = sorted(found, key=lambda x: x.time_us)
+    table = _table(version)
+    parts = ", ".join(f"{x.algorithm}/{x.protocol} {x.time_us:.1f}" for x in found)
+    return Quantity(
+        times[0].time_us,
+        "us",
+        "modelled",
+        f"NCCL's latency table ({table['source']}), {ranks} ranks over {link}: {parts}",
+        times[0].time_us,
+        times[-1].time_us,
+        "model",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLatency:
+    """T(s) = alpha + beta s: ``alpha_us``, ``beta_us_per_kib``, and where it came from.
+
+    ``residual_us`` is the standard deviation of the points about the line, ``None`` with two points.
+    """
+
+    alpha_us: float
+    beta_us_per_kib: float
+    source: str
+    points: int = 0
+    residual_us: float | None = None
+    smallest_bytes: float | None = None
+    largest_bytes: float | None = None
+
+    def at(self, size_bytes: float) -> float:
+        """Time of one all-reduce of ``size_bytes``, in microseconds."""
+        return self.alpha_us + self.beta_us_per_kib * size_bytes / KIB
+
+
+def fit_size_latency(points: Sequence[tuple[float, float]], source: str) -> SizeLatency | None:
+    """Least squares through (bytes, microseconds); ``None`` below two different sizes or with a falling line."""
+    sizes = {size for size, _ in points}
+    if len(sizes) < 2:
+        return None
+    x = np.array([size / KIB for size, _ in points])
+    y = np.array([time for _, time in points])
+    design = np.stack([np.ones_like(x), x], axis=1)
+    (alpha, beta), *_ = np.linalg.lstsq(design, y, rcond=None)
+    if beta < 0:
+        return None
+    residual = None
+    if len(points) > 2:
+        residual = float(np.sqrt(((y - design @ [alpha, beta]) ** 2).sum() / (len(points) - 2)))
+    return SizeLatency(float(alpha), float(beta), source, len(points), residual, min(sizes), max(sizes))
+
+
+def crossover_bytes(first: SizeLatency, second: SizeLatency) -> float | None:
+    """Size at which two curves cost the same; ``None`` when one is cheaper at every size."""
+    slope = second.beta_us_per_kib - first.beta_us_per_kib
+    if slope == 0:
+        return None
+    size = (first.alpha_us - second.alpha_us) / slope * KIB
+    return size if size > 0 else None
+
+
+def reference_curves() -> dict[str, SizeLatency]:
+    """Named all-reduce curves of other people's hosts, by id; see ``profkit/rules/hardware.toml`` for host and
+    source."""
+    return {
+        entry["id"]: SizeLatency(
+            entry["alpha_us"], entry["beta_us_per_kib"], f"{entry['host']}; {entry['source']}, {entry['date']}"
+        )
+        for entry in load_rules("hardware")["allreduce_curve"]
+    }

@@ -1,0 +1,75 @@
+"""A change to project: what would be different, everything else as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from profkit.collectives.cost import SizeLatency
+from profkit.errors import UsageError
+from profkit.words import PHASES, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One hypothetical change; ``None`` leaves things as measured.
+
+    ``allreduce_us``: transfer of every all-reduce of the target's forward and the draft, on both arms.
+    ``allreduce_curve``: the same as a curve over the message size; needs message sizes. ``wait_us``: wait of those
+    calls. ``accept_len``: tokens per request and cycle. ``draft_tokens``: verified rows per request. ``idle``: share
+    of today's idle time that stays, 0 to 1. ``compute_scale``: factor on compute per phase.
+    """
+
+    allreduce_us: float | None = None
+    allreduce_curve: SizeLatency | None = None
+    wait_us: float | None = None
+    accept_len: float | None = None
+    draft_tokens: int | None = None
+    idle: float | None = None
+    compute_scale: Mapping[Phase, float] = field(default_factory=dict)
+
+    def check(self, draft_tokens: int | None) -> None:
+        """Refuse what cannot be; ``draft_tokens`` are the run's own.
+
+        Raises:
+            UsageError: a negative time, an idle share outside [0, 1], an accept length below 1 or above the draft
+            tokens.
+        """
+        for name, value in (("all-reduce time", self.allreduce_us), ("wait", self.wait_us)):
+            if value is not None and value < 0:
+                raise UsageError(f"the {name} cannot be negative")
+        if self.allreduce_us is not None and self.allreduce_curve is not None:
+            raise UsageError("give either an all-reduce time or a curve")
+        if self.idle is not None and not 0.0 <= self.idle <= 1.0:
+            raise UsageError("--idle is the share of today's idle time that stays, between 0 and 1")
+        if self.draft_tokens is not None and self.draft_tokens < 1:
+            raise UsageError("at least one token is verified per request")
+        if any(phase not in PHASES or scale < 0 for phase, scale in self.compute_scale.items()):
+            raise UsageError(f"a compute scale is PHASE=FACTOR with a phase of {', '.join(PHASES)}")
+        if self.accept_len is not None:
+            if self.accept_len < 1:
+                raise UsageError("an accept length is at least 1: the bonus token counts")
+            rows = self.draft_tokens or draft_tokens
+            if rows is not None and self.accept_len > rows:
+                raise UsageError(f"an accept length of {self.accept_len:g} needs more than {rows} draft tokens")
+
+    @property
+    def touches_cycle(self) -> bool:
+        """Whether the change alters the time of a cycle (an accept length alone does not)."""
+        return any(
+            value is not None
+            for value in (self.allreduce_us, self.allreduce_curve, self.wait_us, self.draft_tokens, self.idle)
+        ) or bool(self.compute_scale)
+
+    def to_json(self) -> dict[str, object]:
+        """Only what changes."""
+        found: dict[str, object] = {
+            "allreduce_us": self.allreduce_us,
+            "allreduce_curve": self.allreduce_curve.source if self.allreduce_curve else None,
+            "wait_us": self.wait_us,
+            "accept_len": self.accept_len,
+            "draft_tokens": self.draft_tokens,
+            "idle": self.idle,
+            "compute_scale": dict(self.compute_scale) or None,
+        }
+        return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,64 @@
+"""What a projection yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profkit.projection.change import Change
+from profkit.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class ArmProjection:
+    """One arm before and after: throughput in tok/s per DP rank, cycle in ms."""
+
+    throughput_before: Quantity
+    throughput_after: Quantity
+    cycle_before: Quantity
+    cycle_after: Quantity
+
+    @property
+    def gain(self) -> float | None:
+        """Relative change of throughput, ``None`` when unknown."""
+        before, after = self.throughput_before.value, self.throughput_after.value
+        return None if not before or after is None else after / before - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The document ``profkit.whatif/1``."""
+
+    change: Change
+    candidate: ArmProjection
+    baseline: ArmProjection | None
+    accept_len_before: Quantity
+    accept_len_after: Quantity
+    break_even_accept_len_before: Quantity
+    break_even_accept_len_after: Quantity
+    assumptions: tuple[str, ...]
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether speculation beats the baseline after the change; ``None`` when unknown or inside the range."""
+        length, even = self.accept_len_after, self.break_even_accept_len_after
+        if length.value is None or even.value is None:
+            return None
+        low, high = (even.value, even.value) if even.low is None or even.high is None else (even.low, even.high)
+        least, most = (length.value, length.value) if length.low is None or length.high is None else (length.low, length.high)
+        if least > high:
+            return True
+        return False if most < low else None
+
+    def to_json(self) -> dict[str, object]:
+        """The document ``profkit.whatif/1``."""
+        return {
+            "schema": "profkit.whatif/1",
+            "change": self.change,
+            "candidate": self.candidate,
+            "baseline": self.baseline,
+            "accept_len_before": self.accept_len_before,
+            "accept_len_after": self.accept_len_after,
+            "break_even_accept_len_before": self.break_even_accept_len_before,
+            "break_even_accept_len_after": self.break_even_accept_len_after,
+            "assumptions": list(self.assumptions),
+        }

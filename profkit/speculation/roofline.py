@@ -1,0 +1,60 @@
+"""The floor of a target forward: the bytes that it must read, over the memory bandwidth."""
+
+from __future__ import annotations
+
+from profkit.quantity import Quantity
+from profkit.run import Facts
+
+# Gate, up and down projections of an expert.
+MATRICES_PER_EXPERT = 3
+
+
+def expert_coverage(experts: int, per_token: int, tokens: int) -> float:
+    """Expected number of distinct experts that ``tokens`` independent tokens use: E (1 - (1 - k/E)^n).
+
+    Real routing is correlated, so this is an upper estimate.
+
+    Raises:
+        ValueError: ``per_token`` outside 1 .. ``experts``, or negative ``tokens``.
+    """
+    if not 1 <= per_token <= experts or tokens < 0:
+        raise ValueError("a token uses between one and all experts, and tokens are not negative")
+    return float(experts * (1.0 - (1.0 - per_token / experts) ** tokens))
+
+
+def forward_floor(facts: Facts, rows: int) -> Quantity:
+    """Least time of one target forward over ``rows`` tokens, in milliseconds, all ranks together.
+
+    (weights read by every token + covered experts) / (GPUs x bandwidth). Attention's KV reads are not in it: they
+    need the context and the cache's layout. Abstains when a fact is missing.
+    """
+    needed = ("model.dense_weight_bytes", "gpu.memory_bandwidth_gb_s")
+    missing = [key for key in needed if facts.number(key) is None]
+    gpus = facts.number("gpu.count") or facts.number("parallel.tp")
+    if gpus is None:
+        missing.append("gpu.count")
+    if missing:
+        return Quantity.unknown("ms", f"the run does not state {', '.join(missing)} (run.toml)")
+    dense, bandwidth = (facts.number(key) for key in needed)
+    assert dense is not None
+    assert bandwidth is not None
+    assert gpus is not None
+    read = dense
+    if experts := facts.integer("model.experts"):
+        shape = {
+            key: facts.number(f"model.{key}")
+            for key in ("experts_per_token", "moe_layers", "hidden_size", "expert_intermediate_size", "weight_bytes")
+        }
+        absent = [f"model.{key}" for key, value in shape.items() if value is None]
+        if absent:
+            return Quantity.unknown("ms", f"the run does not state {', '.join(absent)} (run.toml)")
+        known = {key: value for key, value in shape.items() if value is not None}
+        expert = MATRICES_PER_EXPERT * known["hidden_size"] * known["expert_intermediate_size"] * known["weight_bytes"]
+        read += known["moe_layers"] * expert_coverage(experts, int(known["experts_per_token"]), rows) * expert
+    floor = read / (gpus * bandwidth * 1e9) * 1e3
+    return Quantity(
+        floor,
+        "ms",
+        "modelled",
+        f"{read / 1e9:.1f} GB of weights for {rows} row(s) over {gpus:g} x {bandwidth:g} GB/s, KV reads left out",
+    )
