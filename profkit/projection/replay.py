@@ -41,6 +41,8 @@ class ReplayCycle:
     is_allreduce: npt.NDArray[np.bool_]
     transfer_ns: Ints
     message_bytes: Ints
+    released: Ints  # index of the op that ended last before each op, -1 for none
+    ahead: Ints  # index of the op ahead on the same stream, -1 for none
 
 
 def _texts(table: object, name: str) -> npt.NDArray[np.str_]:
@@ -81,32 +83,35 @@ def cycles_of(attribution: Attribution, batch_size: int | None) -> Iterator[Repl
             chosen = chosen[np.argsort(op_start[chosen], kind="stable")]
             call = np.array([place.get(int(op), -1) for op in op_row[chosen]], np.int64)
             found = call >= 0
+            start, finish = op_start[chosen] - begin[row], op_end[chosen] - begin[row]
+            released, ahead = release_order(start, finish, op_stream[chosen])
             yield ReplayCycle(
                 rank=own_rank,
                 cycle=int(number[row]),
                 wall_ns=int(end[row] - begin[row]),
-                start=op_start[chosen] - begin[row],
-                end=op_end[chosen] - begin[row],
+                start=start,
+                end=finish,
                 stream=op_stream[chosen],
                 phase=op_phase[chosen],
                 activity=op_activity[chosen],
                 is_allreduce=found,
                 transfer_ns=np.where(found, call_transfer[call], -1),
                 message_bytes=np.where(found, call_bytes[call], -1),
+                released=released,
+                ahead=ahead,
             )
 
 
-def release_order(cycle: ReplayCycle) -> tuple[Ints, Ints]:
-    """For each op the index of the op that ended last before it started (-1: none), and of the one ahead on its
-    stream."""
-    count = len(cycle.start)
-    by_end = np.argsort(cycle.end, kind="stable")
-    ends = cycle.end[by_end]
-    before = np.searchsorted(ends, cycle.start, side="right") - 1
+def release_order(start: Ints, end: Ints, stream: Ints) -> tuple[Ints, Ints]:
+    """For ops in start order: which op ended last before each one started, and which is ahead on its stream; -1 for
+    none."""
+    count = len(start)
+    by_end = np.argsort(end, kind="stable")
+    before = np.searchsorted(end[by_end], start, side="right") - 1
     released = np.where(before >= 0, by_end[np.maximum(before, 0)], -1)
     ahead = np.full(count, -1, np.int64)
-    for stream in np.unique(cycle.stream):
-        members = np.flatnonzero(cycle.stream == stream)
+    for one in np.unique(stream):
+        members = np.flatnonzero(stream == one)
         ahead[members[1:]] = members[:-1]
     # An op of no length can "end last" at its own start; it must lie ahead in start order to release anything.
     released = np.where(released < np.arange(count), released, -1)
@@ -122,16 +127,19 @@ def replay(cycle: ReplayCycle, duration: Floats, gap_scale: Floats, held: npt.ND
     count = len(cycle.start)
     if count == 0:
         return float(cycle.wall_ns) * float(gap_scale[-1])
-    released, ahead = release_order(cycle)
+    released, ahead = cycle.released, cycle.ahead
     gap = np.where(released >= 0, cycle.start - cycle.end[released], cycle.start) * gap_scale[:-1]
-    finish = np.zeros(count)
-    for i in range(count):
-        start = (finish[released[i]] if released[i] >= 0 else 0.0) + gap[i]
-        if ahead[i] >= 0:
-            start = max(start, finish[ahead[i]])
-        if held is not None and held[i]:
-            start = max(start, float(cycle.start[i]))
-        finish[i] = start + duration[i]
+    # Plain lists: a loop over numpy scalars is several times slower.
+    finished: list[float] = []
+    earliest = [-1.0] * count if held is None else np.where(held, cycle.start, -1).tolist()
+    for before, own, gap_ns, lasts, least in zip(
+        released.tolist(), ahead.tolist(), gap.tolist(), duration.tolist(), earliest, strict=True
+    ):
+        start = (finished[before] if before >= 0 else 0.0) + gap_ns
+        if own >= 0 and finished[own] > start:
+            start = finished[own]
+        finished.append((start if start > least else least) + lasts)
+    finish = np.array(finished)
     inside = cycle.end <= cycle.wall_ns
     if not inside.any():
         return float(finish.max())

@@ -8,6 +8,13 @@ from profkit.projection.change import Change
 from profkit.quantity import Quantity
 
 
+def _ends(quantity: Quantity) -> tuple[float, float]:
+    """Both ends of a modelled range; the value twice where there is none."""
+    if quantity.range != "model" or quantity.low is None or quantity.high is None:
+        return quantity.require(), quantity.require()
+    return quantity.low, quantity.high
+
+
 @dataclass(frozen=True, slots=True)
 class ArmProjection:
     """One arm before and after: throughput in tok/s per DP rank, cycle in ms."""
@@ -43,8 +50,8 @@ class Projection:
         length, even = self.accept_len_after, self.break_even_accept_len_after
         if length.value is None or even.value is None:
             return None
-        low, high = (even.value, even.value) if even.low is None or even.high is None else (even.low, even.high)
-        least, most = (length.value, length.value) if length.low is None or length.high is None else (length.low, length.high)
+        low, high = _ends(even)
+        least, most = _ends(length)
         if least > high:
             return True
         return False if most < low else None

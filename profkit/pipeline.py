@@ -1,0 +1,73 @@
+"""From a run to its results: the one place where parsers' tables meet the analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from profkit.analysis import RunAnalysis
+from profkit.attribution import attribute, needs_frames
+from profkit.attribution.result import Attribution
+from profkit.errors import InputError
+from profkit.loading import load_run
+from profkit.run import Run
+from profkit.serving import summarise
+from profkit.serving.result import LogSummary, ServerSummary
+
+
+def _main_server(log: LogSummary | None) -> ServerSummary | None:
+    if log is None or not log.servers:
+        return None
+    return max(log.servers, key=lambda s: s.decode.lines - s.decode.flagged)
+
+
+def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
+    """Summarise the logs and attribute the traces of a loaded run.
+
+    Traces that cannot be attributed leave the log's half of the result intact, and a warning.
+
+    Raises:
+        InputError: the run has traces only, and none of them can be attributed.
+    """
+    log = summarise(run.log) if run.log is not None else None
+    warnings = list(run.warnings)
+    attribution: Attribution | None = None
+    if run.traces:
+        try:
+            server = _main_server(log)
+            step_ms = server.decode.step_ms.p50 if server else None
+            attribution = attribute(run.traces, facts=run.facts, log_step_ms=step_ms, jobs=jobs)
+        except InputError as error:
+            if log is None:
+                raise
+            warnings.append(str(error))
+    return RunAnalysis(
+        name=run.name,
+        path=run.path,
+        config=run.config,
+        date=run.date,
+        labels=run.labels,
+        facts=run.facts,
+        log=log,
+        attribution=attribution,
+        warnings=tuple(warnings),
+        content_key=run.content_key,
+    )
+
+
+def analyse_path(
+    path: Path | str,
+    *,
+    jobs: int | None = None,
+    cache: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> RunAnalysis:
+    """Load and analyse the run at ``path``; Python frames are read only where nothing better labels the ops.
+
+    Raises:
+        InputError: nothing usable at ``path``.
+    """
+    run = load_run(path, jobs=jobs, cache=cache, progress=progress)
+    if any(needs_frames(trace) for trace in run.traces):
+        run = load_run(path, frames=True, jobs=jobs, cache=cache)
+    return analyse(run, jobs=jobs)

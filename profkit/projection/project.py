@@ -1,0 +1,194 @@
+"""What if: both arms, before and after a change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from profkit.analysis import RunAnalysis
+from profkit.projection.change import Change
+from profkit.projection.model import Case, Cases, curve_applies, make_cases, replayed_wall
+from profkit.projection.replay import ReplayCycle, cycles_of
+from profkit.projection.result import ArmProjection, Projection
+from profkit.quantity import Quantity
+from profkit.speculation import arm as arms
+from profkit.speculation.acceptance import at_other_depth
+from profkit.speculation.arm import Arm
+
+EXACT = "everything that the change does not name stays as measured"
+
+
+def _speculative(run: RunAnalysis) -> bool:
+    server = run.server()
+    if server is not None and server.speculative is not None:
+        return server.speculative
+    return run.facts.text("speculative.algorithm") is not None
+
+
+def _factor(cycles: Sequence[ReplayCycle], change: Change, case: Case) -> float:
+    """Replayed over measured wall, over all cycles and ranks."""
+    before = sum(cycle.wall_ns for cycle in cycles)
+    after = sum(replayed_wall(cycle, change, case) for cycle in cycles)
+    return after / before
+
+
+def _measured_cycles(run: RunAnalysis, arm: Arm) -> tuple[ReplayCycle, ...] | str:
+    """The traced cycles at the arm's load, or why there are none."""
+    traced = arms.traced(run, arm.running_req)
+    if run.attribution is None or traced is None:
+        return f"{run.name}: replaying a cycle needs a trace at this load"
+    return tuple(cycles_of(run.attribution, traced.batch_size)) or f"{run.name}: no whole cycle in the trace"
+
+
+def _replayed(run: RunAnalysis, cycles: tuple[ReplayCycle, ...] | str, change: Change, cases: Cases) -> Quantity:
+    """Cycle after over cycle before, with the range of the cases."""
+    if isinstance(cycles, str):
+        return Quantity.unknown("ratio", cycles)
+    if change.allreduce_curve is not None and not all(curve_applies(cycle) for cycle in cycles):
+        return Quantity.unknown("ratio", f"{run.name}: message sizes are not known, so no curve can be read")
+    expected = _factor(cycles, change, cases.expected)
+    others = (case for case in (cases.best, cases.worst) if case != cases.expected)
+    factors = [expected, *(_factor(cycles, change, case) for case in others)]
+    source = f"replay of {len(cycles)} traced cycles of {run.name}"
+    return Quantity(factors[0], "ratio", "modelled", source, min(factors), max(factors), "model", len(cycles))
+
+
+def _scaled(before: Quantity, factor: Quantity, unit: str) -> Quantity:
+    if before.value is None or factor.value is None:
+        return Quantity.unknown(unit, before.source if before.value is None else factor.source)
+    if factor.low is None or factor.high is None:
+        return Quantity(before.value * factor.value, unit, "modelled", factor.source)
+    low, high = before.value * factor.low, before.value * factor.high
+    return Quantity(before.value * factor.value, unit, "modelled", factor.source, low, high, "model")
+
+
+def _throughput(arm: Arm, cycle: Quantity, accept: Quantity) -> Quantity:
+    """Running requests x accept length / cycle; the range pairs the extremes."""
+    if cycle.value is None or accept.value is None or arm.running_req is None:
+        why = next((q.source for q in (cycle, accept) if q.value is None), "the load is not known")
+        return Quantity.unknown("tok/s", why)
+    per_ms = 1000.0 * arm.running_req
+    value = per_ms * accept.value / cycle.value
+    slow = cycle.high if cycle.high is not None and cycle.range == "model" else cycle.value
+    fast = cycle.low if cycle.low is not None and cycle.range == "model" else cycle.value
+    few = accept.low if accept.low is not None and accept.range == "model" else accept.value
+    many = accept.high if accept.high is not None and accept.range == "model" else accept.value
+    text = f"1000 x {arm.running_req} running x accept length / cycle"
+    return Quantity(value, "tok/s", "modelled", text, per_ms * few / slow, per_ms * many / fast, "model")
+
+
+def _accept_len(run: RunAnalysis, arm: Arm, change: Change) -> Quantity:
+    if change.accept_len is not None:
+        return Quantity(change.accept_len, "tokens", "modelled", "given")
+    if change.draft_tokens is None or arm.accept_len.value is None:
+        return arm.accept_len
+    old = run.facts.integer("speculative.num_draft_tokens")
+    if old is None:
+        return Quantity.unknown("tokens", "the run's own number of draft tokens is not stated")
+    if change.draft_tokens == old:
+        return arm.accept_len
+    topk = run.facts.integer("speculative.topk")
+    if topk not in (None, 1):
+        low, high = 1.0, min(arm.accept_len.value, float(change.draft_tokens))
+        text = "fewer nodes of a tree: which ones is not known"
+        if change.draft_tokens > old:
+            return Quantity.unknown("tokens", "a larger tree accepts an unknown number of tokens more")
+        return Quantity((low + high) / 2, "tokens", "modelled", text, low, high, "model")
+    return at_other_depth(arm.accept_len.value, old - 1, change.draft_tokens - 1)
+
+
+def _even(candidate: Quantity, baseline: Quantity | None, why: str) -> Quantity:
+    if baseline is None:
+        return Quantity.unknown("tokens", why)
+    for quantity in (candidate, baseline):
+        if quantity.value is None:
+            return Quantity.unknown("tokens", quantity.source)
+    assert candidate.value is not None
+    assert baseline.value is not None
+    value = candidate.value / baseline.value
+
+    def ends(quantity: Quantity) -> tuple[float, float]:
+        if quantity.range != "model" or quantity.low is None or quantity.high is None:
+            return quantity.require(), quantity.require()
+        return quantity.low, quantity.high
+
+    (low, high), (base_low, base_high) = ends(candidate), ends(baseline)
+    if low == high and base_low == base_high:
+        return Quantity(value, "tokens", "derived", "cycle / baseline step")
+    least, most = low / base_high, high / base_low
+    return Quantity(value, "tokens", "modelled", "cycle / baseline step, both after the change", least, most, "model")
+
+
+def _projected(
+    run: RunAnalysis,
+    arm: Arm,
+    cycles: tuple[ReplayCycle, ...] | str,
+    change: Change,
+    accept: Quantity,
+    cases: Cases,
+) -> ArmProjection:
+    before = arm.cycle
+    after = _scaled(before, _replayed(run, cycles, change, cases), "ms") if change.touches_cycle else before
+    return ArmProjection(arm.throughput, _throughput(arm, after, accept), before, after)
+
+
+class Projector:
+    """Projects changes of one pair of runs; the measured cycles are prepared once."""
+
+    def __init__(self, candidate: RunAnalysis, baseline: RunAnalysis | None) -> None:
+        self.candidate, self.baseline = candidate, baseline
+        row = arms.commonest(candidate)
+        self._arm = arms.make_arm(candidate, row)
+        self._cycles = _measured_cycles(candidate, self._arm)
+        self._base_arm: Arm | None = None
+        self._base_cycles: tuple[ReplayCycle, ...] | str = "no baseline run was given"
+        if baseline is not None:
+            match, why = arms.matching(baseline, row) if row is not None else (None, "the candidate has no server log")
+            self._base_arm = arms.make_arm(baseline, match, why)
+            self._base_cycles = _measured_cycles(baseline, self._base_arm)
+
+    def project(self, change: Change) -> Projection:
+        """Both arms before and after ``change``; see :func:`project`."""
+        change.check(self.candidate.facts.integer("speculative.num_draft_tokens"))
+        cases = make_cases(self.candidate, self.baseline, change, _speculative(self.candidate))
+        accept = _accept_len(self.candidate, self._arm, change)
+        after = _projected(self.candidate, self._arm, self._cycles, change, accept, cases)
+        notes = [EXACT, *cases.assumptions]
+        base = self._base(change, notes)
+        if change.allreduce_us is not None or change.allreduce_curve is not None:
+            notes.append("waiting for late ranks stays as measured" if change.wait_us is None else "waits are as given")
+            if self.candidate.attribution is not None and len(self.candidate.attribution.ranks) < 2:
+                notes.append("one rank only: a call's whole duration counts as transfer")
+        why = "no baseline run was given"
+        return Projection(
+            change=change,
+            candidate=after,
+            baseline=base,
+            accept_len_before=self._arm.accept_len,
+            accept_len_after=accept,
+            break_even_accept_len_before=_even(after.cycle_before, base.cycle_before if base else None, why),
+            break_even_accept_len_after=_even(after.cycle_after, base.cycle_after if base else None, why),
+            assumptions=tuple(notes),
+        )
+
+    def _base(self, change: Change, notes: list[str]) -> ArmProjection | None:
+        if self.baseline is None or self._base_arm is None:
+            return None
+        # What belongs to speculation leaves the baseline alone.
+        own = replace(change, accept_len=None, draft_tokens=None)
+        cases = make_cases(self.baseline, None, own, speculative=False)
+        notes += [note for note in cases.assumptions if note not in notes]
+        return _projected(self.baseline, self._base_arm, self._base_cycles, own, self._base_arm.accept_len, cases)
+
+
+def project(candidate: RunAnalysis, baseline: RunAnalysis | None, change: Change) -> Projection:
+    """Replay the measured cycles of both arms with ``change``.
+
+    The traced cycles give the ratio after / before, which scales the unprofiled cycle of the log. A change of accept
+    length or draft tokens touches the candidate only; everything else moves the baseline too. Figures whose inputs
+    are missing are unknown.
+
+    Raises:
+        UsageError: a change that cannot be, such as an accept length above the draft tokens.
+    """
+    return Projector(candidate, baseline).project(change)
