@@ -69,8 +69,10 @@ def at_other_depth(
     if per_position is not None and len(per_position) >= new_drafts:
         value = from_unconditional(per_position[:new_drafts])
         return Quantity(value, "tokens", "derived", "1 + sum of the measured acceptance per position")
+    if new_drafts == drafts:
+        return Quantity(accept_len, "tokens", "derived", source, accept_len, accept_len, "model")
     gained = accept_len - 1.0
-    if new_drafts <= drafts:
+    if new_drafts < drafts:
         low = 1.0 + gained * new_drafts / drafts  # every position alike
         high = 1.0 + min(gained, float(new_drafts))  # the first positions certain
     else:
@@ -78,6 +80,7 @@ def at_other_depth(
         high = accept_len + gained / drafts * (new_drafts - drafts)  # the rest as good as the mean
     rate = constant_rate(accept_len, drafts)
     assert rate is not None
+    low = min(low, high)  # equal bounds may differ in their last bit
     value = min(max(from_constant(rate, new_drafts), low), high)
     return Quantity(
         value,
