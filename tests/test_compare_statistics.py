@@ -43,6 +43,12 @@ def test_agrees_with_scipy_without_ties(values: list[int], cut: int) -> None:
     assert mann_whitney(candidate, base) == pytest.approx(expected, abs=1e-12)
 
 
+@given(st.lists(st.integers(0, 6).map(float), min_size=1, max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_midranks_are_those_of_scipy(values: list[float]) -> None:
+    assert statistics.midranks(np.array(values)).tolist() == stats.rankdata(values).tolist()
+
+
 def test_smallest_p_per_sample_size() -> None:
     assert [round(statistics.smallest_p(n, n), 4) for n in (3, 4, 5, 6)] == [0.1, 0.0286, 0.0079, 0.0022]
     assert mann_whitney([1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(statistics.smallest_p(4, 4))

@@ -13,9 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
-from profkit.comparison.statistics import SEED
+from profkit.comparison.statistics import SEED, midranks
 
 MIN_POINTS = 10
 MIN_SEGMENT = 3
@@ -45,7 +44,7 @@ def _scores(ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def _strongest(values: npt.NDArray[np.float64]) -> tuple[int, float]:
     """The best cut and its p from shuffling."""
-    ranks = stats.rankdata(values)
+    ranks = midranks(values)
     scores = _scores(ranks)
     cut = int(np.argmax(scores)) + MIN_SEGMENT
     random = np.random.default_rng(SEED)

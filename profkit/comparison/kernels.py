@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from profkit.attribution.result import Attribution
 from profkit.comparison.statistics import median
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Below this share of the cycle a kernel class is not worth a line.
 SMALL_SHARE = 0.005
@@ -71,6 +73,8 @@ def kernel_rows(attribution: Attribution) -> tuple[KernelRow, ...]:
     """Kernel classes of the headline cycles, largest first; empty without counted cycles."""
     if attribution.cycle is None:
         return ()
+    import pandas as pd  # reading a store needs none of this
+
     counted = _counted(attribution.cycles, attribution.cycle.batch_size)
     if counted.empty:
         return ()

@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 SEED = 20261130
 RESAMPLES = 4000
@@ -22,6 +22,7 @@ EXACT_UP_TO = 80
 RANK_EFFICIENCY = 3.0 / math.pi
 
 Floats = npt.NDArray[np.float64]
+_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ def _array(values: Sequence[float]) -> Floats:
     if array.size == 0 or not np.isfinite(array).all():
         raise ValueError("a sample needs at least one value, all of them finite")
     return array
+
+
+def midranks(values: npt.NDArray[np.float64]) -> Floats:
+    """Ranks from 1; tied values share the mean of their ranks."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Floats = (last - (counts - 1) / 2.0)[places]
+    return ranks
 
 
 def median(values: Sequence[float]) -> float:
@@ -65,8 +74,10 @@ def mann_whitney(base: Sequence[float], candidate: Sequence[float]) -> float:
     """
     first, second = _array(base), _array(candidate)
     if first.size + second.size > EXACT_UP_TO:
+        from scipy import stats  # half a second to load, and seldom needed
+
         return float(stats.mannwhitneyu(first, second, alternative="two-sided", method="asymptotic").pvalue)
-    doubled = np.rint(2 * stats.rankdata(np.concatenate([first, second]))).astype(np.int64)
+    doubled = np.rint(2 * midranks(np.concatenate([first, second]))).astype(np.int64)
     dealt = _rank_sums(doubled, first.size)
     observed = int(doubled[: first.size].sum())
     centre = first.size * float(doubled.sum()) / doubled.size
@@ -160,8 +171,8 @@ def minimum_detectable(
     sigma = math.sqrt(sum(d * s * s for d, s in zip(degrees, spreads, strict=True) if s is not None) / sum(degrees))
     if first.size + second.size > EXACT_UP_TO:
         scale = sigma * math.sqrt(1.0 / first.size + 1.0 / second.size)
-        quantiles = float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power))
-        by_size = min_effect + float(stats.norm.ppf(power)) * scale * math.sqrt(math.pi / 2)
+        quantiles = _NORMAL.inv_cdf(1 - alpha / 2) + _NORMAL.inv_cdf(power)
+        by_size = min_effect + _NORMAL.inv_cdf(power) * scale * math.sqrt(math.pi / 2)
         return max(quantiles * scale / math.sqrt(RANK_EFFICIENCY), by_size)
     shifts = _critical_shifts(first.size, second.size, alpha)
     if shifts is None:

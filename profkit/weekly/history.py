@@ -43,6 +43,8 @@ class History:
         self.weeks: tuple[str, ...] = tuple(between(first, last))
         self._all: dict[tuple[str, str], list[Launch]] = {}
         self._experiments: dict[tuple[str, str, str], list[Launch]] = {}
+        self._loads: dict[tuple[str, str], int | None] = {}
+        self._spreads: dict[tuple[str, str], float | None] = {}
         for launch in sorted(known, key=lambda x: (x.date or "", x.name, x.id or "")):
             assert launch.config is not None
             assert launch.week is not None
@@ -67,12 +69,16 @@ class History:
         """Launches of a configuration on all datasets, experiments excluded."""
         return self._all.get((name, week), [])
 
+    @cached_property
+    def _datasets(self) -> dict[str, str | None]:
+        seen: dict[str, Counter[str | None]] = {}
+        for (config, _), launches in sorted(self._all.items()):
+            seen.setdefault(config, Counter()).update(x.labels.get(DATASET_LABEL) for x in launches)
+        return {config: min(count, key=lambda d: (-count[d], d or "")) for config, count in seen.items()}
+
     def dataset(self, name: str) -> str | None:
         """The dataset of a configuration's series: the commonest over all weeks."""
-        seen = Counter(
-            x.labels.get(DATASET_LABEL) for (config, _), xs in sorted(self._all.items()) if config == name for x in xs
-        )
-        return min(seen, key=lambda d: (-seen[d], d or ""), default=None)
+        return self._datasets.get(name)
 
     def launches(self, name: str, week: str) -> list[Launch]:
         """The launches of a configuration's series in a week."""
@@ -89,13 +95,16 @@ class History:
 
     def load(self, name: str, metric: str) -> int | None:
         """The load at which most of the configuration's observations of a metric were taken."""
-        weight: Counter[int | None] = Counter()
-        for week in self.weeks:
-            for launch in self.launches(name, week):
-                for m in launch.measurements:
-                    if m.name == metric:
-                        weight[m.running_req] += m.n or 1
-        return min(weight, key=lambda k: (-weight[k], -1 if k is None else k), default=None)
+        if (name, metric) not in self._loads:
+            weight: Counter[int | None] = Counter()
+            for week in self.weeks:
+                for launch in self.launches(name, week):
+                    for m in launch.measurements:
+                        if m.name == metric:
+                            weight[m.running_req] += m.n or 1
+            commonest = min(weight, key=lambda k: (-weight[k], -1 if k is None else k), default=None)
+            self._loads[name, metric] = commonest
+        return self._loads[name, metric]
 
     def values(self, name: str, week: str, metric: str) -> list[float]:
         """One value per launch, at :meth:`load`."""
@@ -109,8 +118,10 @@ class History:
 
     def spread(self, name: str, week: str) -> float | None:
         """Relative spread of the primary metric between the launches of a week; ``None`` below three."""
-        values = self.values(name, week, self.config.thresholds.primary)
-        return statistics.relative_spread(values) if len(values) > 2 else None
+        if (name, week) not in self._spreads:
+            values = self.values(name, week, self.config.thresholds.primary)
+            self._spreads[name, week] = statistics.relative_spread(values) if len(values) > 2 else None
+        return self._spreads[name, week]
 
     def usual_spread(self, name: str, week: str) -> float | None:
         """Median spread of the earlier weeks; ``None`` when fewer than two show one."""

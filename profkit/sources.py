@@ -1,0 +1,106 @@
+"""What BASE, CANDIDATE and RUN stand for: run folders, folders of repeats, single files, selections of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from profkit.analysis import RunAnalysis
+from profkit.comparison.launch import Launch, launch_of
+from profkit.errors import InputError
+from profkit.loading import ARGUMENT_FILES, RUN_FILE
+from profkit.parsers.log import find_logs
+from profkit.parsers.trace import find_traces
+from profkit.pipeline import analyse_path
+from profkit.store.reader import Store, parse_selection
+
+STORE_PREFIX = "store:"
+Advance = Callable[[float], None]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Launches behind one argument, and what a user should hear about them."""
+
+    launches: list[Launch]
+    warnings: list[str] = field(default_factory=list)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder itself is a run: it is described, or logs or traces lie directly in it."""
+    if any((folder / name).is_file() for name in (RUN_FILE, *ARGUMENT_FILES)):
+        return True
+    return any(p.parent == folder for p in (*find_logs(folder), *find_traces(folder)))
+
+
+def _runs_below(folder: Path) -> Iterator[Path]:
+    for inner in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        if _is_run(inner):
+            yield inner
+        else:
+            yield from _runs_below(inner)
+
+
+def run_paths(path: Path) -> list[Path]:
+    """The runs at a path: itself, or every run folder below it.
+
+    Raises:
+        InputError: nothing is there.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    if not path.is_dir() or _is_run(path):
+        return [path]
+    found = list(_runs_below(path))
+    if not found and not find_logs(path) and not find_traces(path):
+        raise InputError(f"{path}: holds neither a server log (server*.log) nor a trace (*.trace.json[.gz])")
+    # Traces in a folder of their own, and nothing that says where one run ends: one run.
+    return found or [path]
+
+
+def analyse_runs(
+    paths: Sequence[Path], *, jobs: int | None = None, cache: bool = True, advance: Advance | None = None
+) -> Iterator[RunAnalysis]:
+    """Load and analyse runs one after the other; ``advance`` hears the share of each that is done."""
+    for path in paths:
+        yield analyse_path(path, jobs=jobs, cache=cache)
+        if advance is not None:
+            advance(1.0)
+
+
+def _from_store(text: str, store: Path) -> Loaded:
+    opened = Store.open(store)
+    launches = opened.launches(parse_selection(text))
+    if not launches:
+        raise InputError(f"{STORE_PREFIX}{text}: no run in {store} is selected; `profkit runs` lists what is there")
+    return Loaded(launches, list(opened.problems))
+
+
+def _several_servers(analysis: RunAnalysis) -> str | None:
+    servers = [s for s in (analysis.log.servers if analysis.log else ()) if s.decode.lines > s.decode.flagged]
+    if len(servers) < 2:
+        return None
+    return f"{analysis.name}: the log holds {len(servers)} server launches; the figures are those of the busiest one"
+
+
+def load_launches(
+    text: str, *, store: Path, jobs: int | None = None, cache: bool = True, advance: Advance | None = None
+) -> Loaded:
+    """The launches that an argument stands for: ``store:SELECTION``, or a path (see :func:`run_paths`).
+
+    Raises:
+        InputError: nothing usable there, or nothing selected.
+        UsageError: a selection that makes no sense.
+    """
+    if text.startswith(STORE_PREFIX):
+        return _from_store(text.removeprefix(STORE_PREFIX), store)
+    loaded = Loaded([])
+    for analysis in analyse_runs(run_paths(Path(text)), jobs=jobs, cache=cache, advance=advance):
+        launch = launch_of(analysis)
+        if not launch.measurements:
+            loaded.warnings.append(f"{analysis.name}: no figure that could be compared")
+        if warning := _several_servers(analysis):
+            loaded.warnings.append(warning)
+        loaded.launches.append(replace(launch, id=None))
+    return loaded
