@@ -18,7 +18,7 @@ COUNTED: Final = "counted"
 PARTIAL: Final = "partial"
 PREFILL: Final = "prefill"
 # A first cycle with fewer ops than this share of its like had already begun when recording started.
-WHOLE_SHARE: Final = 0.9
+WHOLE_SHARE: Final = 0.98
 DECODING: Final = (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE)
 
 
@@ -71,12 +71,12 @@ def find_cycles(ops: Ops, labels: Labels) -> Cycles:
     start, forward = start[keep], forward[keep]
     used = [u for u, k in zip(used, keep, strict=True) if k]
     op_cycle = np.searchsorted(start, ops.start, side="right") - 1
-    kind = _kinds(ops, labels, op_cycle, start, forward, used)
+    head = _head(ops, labels, int(start[0]))
+    kind = _kinds(ops, labels, op_cycle, forward, used, seen_before=head is not None)
     batch = np.array([labels.batch[f] for f in forward], np.int64)
     closed = False
     if len(start) == 1 and kind[0] == PARTIAL and _looks_whole(ops, labels, op_cycle):
         kind, closed = [COUNTED], True
-    head = _head(ops, labels, start[0])
     if head is not None:
         start, kind, batch = np.append(head, start), [PARTIAL, *kind], np.append(-1, batch)
         op_cycle = np.searchsorted(start, ops.start, side="right") - 1
@@ -121,11 +121,15 @@ def _boundaries(sequence: Ints, labels: Labels, anchors: list[tuple[int, int, in
     prefill = labels.prefill[sequence]
     first: list[int] = []
     used: list[int] = []
-    before = 0
+    order = (VERIFY, DECODE) if labels.verify_first else (DRAFT, VERIFY, DECODE)
+    closing = (ACCEPT, DRAFT) if labels.verify_first else (ACCEPT, DRAFT_EXTEND)
+    # What closes a cycle, before the first forward, belongs to one that began before the recording.
+    remains = np.flatnonzero(np.isin(phase[: anchors[0][0]], closing)) if anchors else np.zeros(0, np.int64)
+    before = int(remains[-1]) + 1 if len(remains) else 0
     for head, tail, _ in anchors:
         between = slice(before, head)
         place, chosen = head, int(phase[head])
-        for wanted in (DRAFT, VERIFY, DECODE):
+        for wanted in order:
             hits = np.flatnonzero((phase[between] == wanted) & ~prefill[between])
             if len(hits):
                 place, chosen = before + int(hits[0]), wanted
@@ -136,23 +140,25 @@ def _boundaries(sequence: Ints, labels: Labels, anchors: list[tuple[int, int, in
     return np.array(first, np.int64), np.array([f for _, _, f in anchors], np.int64), used
 
 
-def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, start: Ints, forward: Ints, used: list[int]) -> list[str]:
-    count = len(start)
+def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, forward: Ints, used: list[int], *, seen_before: bool) -> list[str]:
+    """Which cycles are whole. A first cycle is, if the end of one before it was seen, or if it lacks nothing."""
+    count = len(forward)
     kind = [COUNTED] * count
     for c in np.unique(op_cycle[labels.prefill & (op_cycle >= 0)]).tolist():
         kind[c] = PREFILL
     kind[-1] = PARTIAL
+    if count == 1 or kind[0] != COUNTED or seen_before:
+        return kind
     ops_in = np.bincount(op_cycle[op_cycle >= 0], minlength=count)
-    batch = np.array([labels.batch[f] for f in forward])
-    like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
-    if count > 1 and kind[0] == COUNTED:
-        draft_missing = used[0] != DRAFT and DRAFT in used[1:]
-        few = bool(like) and ops_in[0] < WHOLE_SHARE * float(np.median(ops_in[like]))
-        # Ops whose launch is not in the window, in a trace that links all others, were launched before it.
-        mine = op_cycle == 0
-        cut = _unlinked(ops, mine) and not _unlinked(ops, (op_cycle > 0) & ~mine)
-        if draft_missing or few or cut:
-            kind[0] = PARTIAL
+    like = [
+        i for i in range(1, count - 1) if labels.batch[forward[i]] == labels.batch[forward[0]] and kind[i] == COUNTED
+    ]
+    few = bool(like) and ops_in[0] < WHOLE_SHARE * float(np.median(ops_in[like]))
+    draft_missing = used[0] != DRAFT and DRAFT in used[1:]
+    # Ops whose launch is not in the window, in a trace that links all others, were launched before it.
+    first = op_cycle == 0
+    if draft_missing or few or (_unlinked(ops, first) and not _unlinked(ops, op_cycle > 0)):
+        kind[0] = PARTIAL
     return kind
 
 

@@ -57,9 +57,10 @@ def idle_by_cause(trace: Trace, ops: Ops, labels: Labels, cycles: Cycles, timeli
     cause[same_graph] = CAUSES.index("inside_graph")
     cause[late] = CAUSES.index("host_bound")
     cause[late & _next_cycle_begins(cycles, window, end)] = CAUSES.index("scheduler")
-    if drafts_on_cpu(labels):
-        cause[late & (labels.phase[safe] == VERIFY)] = CAUSES.index("cpu_draft")
     cause[late & _synchronised(trace, ops, begin, launch, ops.launch_thread[safe])] = CAUSES.index("host_sync")
+    if drafts_on_cpu(labels):
+        # The host waits for the result because it drafts from it: the draft is the cause.
+        cause[late & (labels.phase[safe] == VERIFY)] = CAUSES.index("cpu_draft")
     flat = result.reshape(-1)
     np.add.at(flat, window * len(CAUSES) + cause, np.where(late, host_end - begin, end - begin))
     np.add.at(result[:, CAUSES.index("launch")], window[late], (end - host_end)[late])

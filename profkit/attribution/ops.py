@@ -218,3 +218,9 @@ def read_ops(trace: Trace) -> Ops:
         order=np.lexsort((np.arange(len(start)), start)).astype(np.int64),
         unusable=int(trace.gpu_ops.num_rows - len(row)),
     )
+
+
+def copies_from_host(ops: Ops) -> Bools:
+    """Which ops copy from host memory to the GPU."""
+    words = [n.startswith(("Memcpy HtoD", "CopyHostToDevice")) for n in ops.names]
+    return np.array(words or [False], np.bool_)[ops.name]

@@ -57,7 +57,7 @@ def analyse_rank(trace: Trace) -> RankAnalysis:
     labels = Labels.none(len(ops))
     label_by_annotation(trace, ops, labels)
     label_by_frame(trace, ops, labels)
-    label_by_structure(trace, ops, labels)
+    label_by_structure(ops, labels)
     label_by_gpu_annotation(trace, ops, labels)
     cycles = find_cycles(ops, labels)
     timeline = exclusive_timeline(

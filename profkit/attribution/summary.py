@@ -43,8 +43,11 @@ def rank_number(ranks: Sequence[RankAnalysis], index: int) -> int:
 # --- tables -----------------------------------------------------------------------------------------
 
 
-def _words(codes: npt.NDArray[Any], words: Sequence[str]) -> pa.Array[Any]:
-    return pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(list(words), pa.string()))
+def _words(codes: npt.NDArray[Any], words: Sequence[str], silent: npt.NDArray[np.bool_] | None = None) -> pa.Array[Any]:
+    """A dictionary column; ``silent`` rows are null. Readers such as pandas want each word once."""
+    unique = {w: i for i, w in enumerate(dict.fromkeys(words))}
+    place = np.array([unique[w] for w in words] or [0], np.int32)
+    return pa.DictionaryArray.from_arrays(place[codes], pa.array(list(unique), pa.string()), mask=silent)
 
 
 def _nullable(values: Ints, missing: int = -1) -> pa.Array[Any]:
@@ -119,9 +122,6 @@ def ops_table(rank: RankAnalysis, calls: RankCalls) -> pa.Table:
     ordinal = np.full(len(ops), -1, np.int64)
     ordinal[calls.op] = calls.ordinal
     stream = np.array([s for _, s in ops.streams] or [0], np.int64)[ops.stream]
-    implementation = pa.DictionaryArray.from_arrays(
-        ops.classes.code.astype(np.int32), pa.array(makers, pa.string()), mask=silent
-    )
     return _table(
         tables.OPS,
         {
@@ -134,7 +134,7 @@ def ops_table(rank: RankAnalysis, calls: RankCalls) -> pa.Table:
             "activity": _words(ops.activity, ACTIVITIES),
             "label_source": _words(rank.labels.source, LABEL_SOURCES),
             "kernel_class": _words(ops.classes.code, classes),
-            "implementation": implementation,
+            "implementation": _words(ops.classes.code, makers, silent),
             "collective": _nullable(ordinal),
         },
     )

@@ -37,6 +37,7 @@ class Labels:
 
     ``forward`` numbers the instances of the target model's forward; -1 elsewhere. ``batch[f]`` is the number of
     requests of forward ``f``, -1 if unknown. ``prefill`` marks ops of prefill batches, whose phase is ``other``.
+    ``verify_first``: the engine's step begins with the verify of the drafts that the step before made (vLLM).
     """
 
     phase: npt.NDArray[np.int8]
@@ -44,6 +45,7 @@ class Labels:
     forward: Ints
     prefill: Bools
     batch: list[int]
+    verify_first: bool = False
 
     @classmethod
     def none(cls, count: int) -> Labels:

@@ -21,8 +21,8 @@ from profkit.attribution.labels import (
     VERIFY,
     Labels,
 )
-from profkit.attribution.labels.dialect import Meaning, annotation_meaning, read_spans
-from profkit.attribution.ops import Ops, text_codes
+from profkit.attribution.labels.dialect import Meaning, annotation_meaning, marker_of, read_spans
+from profkit.attribution.ops import Ops, copies_from_host, text_codes
 from profkit.attribution.spans import NONE, Spans
 from profkit.trace import Trace
 from profkit.words import LabelSource
@@ -34,6 +34,31 @@ _WORK: Final = (
     "draft", "draft_extend", "verify", "decode", "draft_step", "draft_extend_step", "prefill", "idle_step",
 )  # fmt: skip
 _VLLM: Final = ("vllm_forward", "vllm_sample", "vllm_bookkeep", "vllm_draft")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Per op the moment and the thread (or stream) that spans are asked for, and what its kernel tells.
+
+    ``opens`` begins or continues a draft, ``closes`` is a draft's last kernel, ``samples`` picks tokens, ``prepares``
+    brings the host's drafts or places them.
+    """
+
+    moment: Ints
+    thread: Ints
+    opens: npt.NDArray[np.bool_]
+    closes: npt.NDArray[np.bool_]
+    samples: npt.NDArray[np.bool_]
+    prepares: npt.NDArray[np.bool_]
+
+
+def kernel_evidence(ops: Ops) -> tuple[npt.NDArray[np.bool_], ...]:
+    """``opens``, ``closes``, ``samples`` and ``prepares`` of :class:`Evidence`."""
+    markers = [marker_of(n) for n in ops.names]
+    opens = np.array([m in ("draft_begin", "draft") for m in markers] or [False], np.bool_)[ops.name]
+    closes = np.array([m == "draft_end" for m in markers] or [False], np.bool_)[ops.name]
+    prepares = np.array([m == "verify_prepare" for m in markers] or [False], np.bool_)[ops.name]
+    return opens, closes, ops.classes.mask("sampling"), prepares | copies_from_host(ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +75,8 @@ def label_by_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
     host = annotations_on(trace, "host")
     spans, meanings, words = read_spans(host, "annotation", ops.threads)
     if len(spans):
-        label_with_spans(spans, meanings, words, ops.launch_ns, ops.launch_thread, labels, "annotation")
+        evidence = Evidence(ops.launch_ns, ops.launch_thread, *kernel_evidence(ops))
+        label_with_spans(spans, meanings, words, evidence, labels, "annotation")
 
 
 def annotations_on(trace: Trace, side: str) -> pa.Table:
@@ -72,16 +98,16 @@ def label_with_spans(
     spans: Spans,
     meanings: Sequence[Meaning],
     words: list[str],
-    moment: Ints,
-    thread: Ints,
+    evidence: Evidence,
     labels: Labels,
     source: LabelSource,
 ) -> None:
-    """Label ops whose ``moment`` on ``thread`` lies in a span; shared by host and GPU annotations."""
+    """Label ops whose moment lies in a span of its thread; shared by host and GPU annotations."""
+    moment, thread = evidence.moment, evidence.thread
     usable = labels.open() & (thread >= 0) if source == "annotation" else labels.open()
     if spans.has(*_WORK):
         flow = _flow(spans, words)
-        _label_sglang(spans, flow, moment, thread, usable, labels, source)
+        _label_sglang(spans, flow, evidence, usable, labels, source)
     elif spans.has("vllm_step", *_VLLM):
         _label_vllm(spans, meanings, moment, thread, usable, labels, source)
     elif spans.has("scheduler"):
@@ -130,8 +156,9 @@ def _block_drafts(flow: Flow) -> None:
     if (flow.role == DRAFT).any():
         return
     verify = np.flatnonzero(flow.role == VERIFY)
+    # A batch that began before the window has no span of its own: its steps come before all others.
     batches = flow.batch_of[verify]
-    if not len(verify) or (batches < 0).any():
+    if not (batches >= 0).any():
         return
     _, first, count = np.unique(batches, return_index=True, return_counts=True)
     if np.mean(count == 2) > 0.5:
@@ -141,12 +168,12 @@ def _block_drafts(flow: Flow) -> None:
 def _label_sglang(
     spans: Spans,
     flow: Flow,
-    moment: Ints,
-    thread: Ints,
+    evidence: Evidence,
     usable: npt.NDArray[np.bool_],
     labels: Labels,
     source: LabelSource,
 ) -> None:
+    moment, thread = evidence.moment, evidence.thread
     work = spans.enclosing(flow.rows, moment, thread)
     role_of_row = dict(zip(flow.rows.tolist(), flow.role.tolist(), strict=True))
     table = np.full(len(spans), OTHER, np.int64)
@@ -165,20 +192,20 @@ def _label_sglang(
     batches = spans.outermost("run_batch")
     batch = spans.enclosing(batches, moment, thread)
     between = usable & (work < 0) & (scheduler < 0)
-    _label_between(spans, flow, moment, thread, batch, between, labels, source)
+    _label_between(spans, flow, evidence, batch, between, labels, source)
 
 
 def _label_between(
     spans: Spans,
     flow: Flow,
-    moment: Ints,
-    thread: Ints,
+    evidence: Evidence,
     batch: Ints,
     between: npt.NDArray[np.bool_],
     labels: Labels,
     source: LabelSource,
 ) -> None:
     """Ops outside every work span, by the spans before and after them in the same batch."""
+    moment, thread = evidence.moment, evidence.thread
     place = spans.preceding(flow.rows, moment, thread)
     last = len(flow.rows) - 1
     before = np.where(place >= 0, flow.role[np.maximum(place, 0)], UNLABELLED)
@@ -203,13 +230,67 @@ def _label_between(
     after = np.where(same_after, after, UNLABELLED)
     prefill_batch = np.unique(flow.batch_of[flow.role == PREFILL])
     labels.set(in_batch & np.isin(batch, prefill_batch[prefill_batch >= 0]), OTHER, source, prefill=True)
+    _label_drafting(evidence, in_batch, batch * (len(flow.rows) + 1) + place + 1, after, labels, source)
+    if not (flow.role == DRAFT).any():
+        _label_host_drafts(evidence, in_batch & (after == VERIFY), batch, labels, source)
     labels.set(in_batch & (after == VERIFY), VERIFY, source)
     labels.set(in_batch & (after == DECODE), DECODE, source)
-    labels.set(in_batch & np.isin(before, TARGET), ACCEPT, source)
+    labels.set(in_batch & (before == DECODE), ACCEPT, source)
     labels.set(in_batch & (before == DRAFT) & (after == DRAFT), DRAFT, source)
+    if (flow.role == DRAFT_EXTEND).any():
+        labels.set(in_batch & (before == VERIFY), ACCEPT, source)
+    # Where no span tells a draft_extend, acceptance may be followed by an unmarked one: the kernels' order decides.
     # A batch whose work spans were all cut off (the window ended inside it) says nothing.
-    empty = ~np.isin(batch, flow.batch_of[flow.batch_of >= 0])
-    labels.set(in_batch & ~empty, OTHER, source)
+    unclear = ~np.isin(batch, flow.batch_of[flow.batch_of >= 0]) | (before == VERIFY)
+    labels.set(in_batch & ~unclear, OTHER, source)
+
+
+def _label_host_drafts(
+    evidence: Evidence, before_verify: npt.NDArray[np.bool_], batch: Ints, labels: Labels, source: LabelSource
+) -> None:
+    """Drafts from the host arrive as copies; what ran before them in the batch is the scheduler's."""
+    arrives = before_verify & evidence.prepares & labels.open()
+    if not arrives.any():
+        return
+    keys, inverse = np.unique(batch[arrives], return_inverse=True)
+    first = np.full(len(keys), np.iinfo(np.int64).max)
+    np.minimum.at(first, inverse.reshape(-1), evidence.moment[arrives])
+    place = np.minimum(np.searchsorted(keys, batch), len(keys) - 1)
+    early = before_verify & (keys[place] == batch) & (evidence.moment < first[place])
+    labels.set(early, OTHER, source)
+
+
+def _label_drafting(
+    evidence: Evidence,
+    in_batch: npt.NDArray[np.bool_],
+    gap: Ints,
+    after: npt.NDArray[np.int64],
+    labels: Labels,
+    source: LabelSource,
+) -> None:
+    """Draft kernels that no span covers (multi-layer and block drafters), before a verify or a block draft's step."""
+    wanted = in_batch & ((after == VERIFY) | (after == DRAFT))
+    kernels = wanted & (evidence.opens | evidence.closes)
+    if not kernels.any():
+        return
+    keys, inverse = np.unique(gap[wanted], return_inverse=True)
+    gap_of = np.full(len(gap), NONE, np.int64)
+    gap_of[wanted] = inverse.reshape(-1)
+    far = np.iinfo(np.int64).max
+    opened, sampled = np.full(len(keys), far), np.full(len(keys), far)
+    closed = np.full(len(keys), -1, np.int64)
+    for target, where in ((opened, wanted & evidence.opens), (sampled, wanted & evidence.samples)):
+        np.minimum.at(target, gap_of[where], evidence.moment[where])
+    ends = wanted & evidence.closes
+    np.maximum.at(closed, gap_of[ends], evidence.moment[ends])
+    # Without an opening kernel the draft begins where tokens are picked, or at the tree build itself.
+    begin = np.where(opened < far, opened, np.minimum(sampled, closed))
+    has = (opened < far) | (closed >= 0)
+    mine = wanted & has[gap_of]
+    late = np.where(closed >= 0, closed, far)[gap_of]
+    inside = mine & (evidence.moment >= begin[gap_of])
+    labels.set(inside & (evidence.moment <= np.where(after == VERIFY, late, far)), DRAFT, source)
+    labels.set(mine & (evidence.moment < begin[gap_of]), OTHER, source)
 
 
 # --- vLLM -------------------------------------------------------------------------------------------
@@ -226,7 +307,8 @@ def _label_vllm(
 ) -> None:
     steps = spans.outermost("vllm_step")
     step = spans.enclosing(steps, moment, thread)
-    target = VERIFY if spans.has("vllm_draft") else DECODE
+    labels.verify_first = spans.has("vllm_draft")
+    target = VERIFY if labels.verify_first else DECODE
     inner = {k: spans.enclosing(spans.outermost(k), moment, thread) for k in _VLLM}
     prompts = np.array([meanings[w].prompts for w in spans.word] or [-1], np.int64)
     # Ops after a step belong to the same scheduling round as the step before them.

@@ -1,11 +1,113 @@
-"""Pass 2: the Python functions that were open when an op was launched (recordings with stacks)."""
+"""Pass 2: the Python functions that were open when an op was launched (recordings with stacks).
+
+Functions are matched by file and name, since generic names (``verify``, ``draft``, ``replay``) occur in several files.
+"""
 
 from __future__ import annotations
 
-from profkit.attribution.labels import Labels
+import numpy as np
+import numpy.typing as npt
+
+from profkit.attribution.labels import ACCEPT, DECODE, DRAFT, DRAFT_EXTEND, OTHER, VERIFY, Labels
+from profkit.attribution.labels.dialect import read_spans
 from profkit.attribution.ops import Ops
+from profkit.attribution.spans import Spans
 from profkit.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 def label_by_frame(trace: Trace, ops: Ops, labels: Labels) -> None:
     """Label what is still open through Python frames."""
+    if trace.frames is None or not trace.frames.num_rows or not labels.open().any():
+        return
+    spans, _, _ = read_spans(trace.frames, "frame", ops.threads)
+    if len(spans):
+        _Frames(spans, ops, labels).run()
+
+
+class _Frames:
+    """Functions around each launch, and what they say; inner functions are asked before outer ones."""
+
+    def __init__(self, spans: Spans, ops: Ops, labels: Labels) -> None:
+        self.spans, self.ops, self.labels = spans, ops, labels
+        self.usable = labels.open() & (ops.launch_thread >= 0)
+
+    def around(self, *kinds: str) -> Ints:
+        """Row of the outermost function of these kinds around each op's launch, -1 if none."""
+        return self.spans.enclosing(self.spans.outermost(*kinds), self.ops.launch_ns, self.ops.launch_thread)
+
+    def set(self, where: Bools, phase: int, *, prefill: bool = False) -> None:
+        self.labels.set(self.usable & where, phase, "frame", prefill=prefill)
+
+    def run(self) -> None:
+        """Label by SGLang's functions, then vLLM's."""
+        self._prefills()
+        self.set(self.around("draft") >= 0, DRAFT)
+        self.set(self.around("draft_extend") >= 0, DRAFT_EXTEND)
+        self.set(self.around("accept") >= 0, ACCEPT)
+        self._target("verify_region", VERIFY)
+        self._target("ngram_cycle", VERIFY)
+        self.set(self.around("scheduler") >= 0, OTHER)
+        self._target("target_worker", DECODE)
+        # Old releases call the forward from the batch itself.
+        forward = self.around("target_forward")
+        bare = self.usable & self.labels.open() & (forward >= 0)
+        self.set(bare, DECODE)
+        self.labels.add_forwards(bare, forward, {})
+        self._vllm()
+        self.set(self.around("run_batch") >= 0, OTHER)
+
+    def _prefills(self) -> None:
+        """Batches with a prefill function in them, outside the verification of drafts."""
+        self.set(self.around("prefill") >= 0, OTHER, prefill=True)
+        inside = [self.spans.outermost(k) for k in ("verify_region", "ngram_cycle", "draft", "draft_extend")]
+        rows = self.spans.outermost("prefill_forward")
+        own = np.ones(len(rows), np.bool_)
+        for cover in inside:
+            own &= self.spans.enclosing(cover, self.spans.start[rows], self.spans.thread[rows]) < 0
+        batches = self.spans.outermost("run_batch")
+        prefill = np.unique(self.spans.enclosing(batches, self.spans.start[rows[own]], self.spans.thread[rows[own]]))
+        batch = self.around("run_batch")
+        self.set(np.isin(batch, prefill[prefill >= 0]), OTHER, prefill=True)
+        if not len(batches):
+            self.set(
+                self.spans.enclosing(rows[own], self.ops.launch_ns, self.ops.launch_thread) >= 0, OTHER, prefill=True
+            )
+
+    def _target(self, region: str, phase: int) -> None:
+        """A function that prepares, runs the target forward and picks tokens: told apart by the forward inside."""
+        cover = self.around(region)
+        where = self.usable & self.labels.open() & (cover >= 0)
+        if not where.any():
+            return
+        rows = self.spans.outermost("target_forward", "prefill_forward")
+        forward = self.spans.enclosing(rows, self.ops.launch_ns, self.ops.launch_thread)
+        place = self.spans.preceding(rows, self.ops.launch_ns, self.ops.launch_thread)
+        safe = np.maximum(place, 0)
+        after = (place >= 0) & (forward < 0)
+        if len(rows):
+            after &= self.spans.start[rows[safe]] >= self.spans.start[np.maximum(cover, 0)]
+        known = (cover >= 0) & ((forward >= 0) | (self.labels.forward >= 0))
+        has_forward = np.isin(cover, np.unique(cover[known]))
+        inside = where & (forward >= 0)
+        self.set(inside, phase)
+        self.labels.add_forwards(inside, cover, {})
+        self.set(where & after & has_forward, ACCEPT)
+        # A region whose forward has no function of its own (eager, or a name we do not know) is the forward itself.
+        whole = where & ~has_forward & self.labels.open()
+        self.set(where, phase)
+        self.labels.add_forwards(whole, cover, {})
+
+    def _vllm(self) -> None:
+        drafts = self.spans.has("vllm_draft")
+        sample, draft = self.around("vllm_sample"), self.around("vllm_draft")
+        self.set(draft >= 0, DRAFT)
+        self.set(sample >= 0, ACCEPT)
+        forward = self.around("vllm_forward")
+        where = self.usable & self.labels.open() & (forward >= 0)
+        if where.any():
+            self.labels.verify_first |= drafts
+            self.set(where, VERIFY if drafts else DECODE)
+            self.labels.add_forwards(where, forward, {})

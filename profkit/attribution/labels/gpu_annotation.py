@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.attribution.labels import Labels
-from profkit.attribution.labels.annotation import annotations_on, label_with_spans
+from profkit.attribution.labels.annotation import Evidence, annotations_on, kernel_evidence, label_with_spans
 from profkit.attribution.labels.dialect import read_spans
 from profkit.attribution.ops import Ops
 from profkit.trace import Trace
@@ -23,4 +23,5 @@ def label_by_gpu_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
     if not len(spans):
         return
     stream = np.array([s for _, s in ops.streams], np.int64)[ops.stream]
-    label_with_spans(spans, meanings, words, (ops.start + ops.end) // 2, stream, labels, "gpu_annotation")
+    evidence = Evidence((ops.start + ops.end) // 2, stream, *kernel_evidence(ops))
+    label_with_spans(spans, meanings, words, evidence, labels, "gpu_annotation")

@@ -1,11 +1,300 @@
-"""Pass 3: structure."""
+"""Pass 3: what the order of kernels tells: graph replays, marker kernels, and the ring that phases form.
+
+On the stream of the target forward the phases follow each other in a ring (draft, verify, accept, draft_extend). Marker
+kernels and ops that earlier passes labelled are landmarks on it; what lies between two landmarks is split by what it
+holds: model work (attention, GEMMs, communication, a whole graph replay), sampling, or glue.
+"""
 
 from __future__ import annotations
 
-from profkit.attribution.labels import Labels
+import itertools
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profkit.attribution.labels import (
+    ACCEPT,
+    DECODE,
+    DRAFT,
+    DRAFT_EXTEND,
+    OTHER,
+    UNLABELLED,
+    VERIFY,
+    Labels,
+)
+from profkit.attribution.labels.dialect import NOTHING, marker_of
+from profkit.attribution.labels.plain import label_plain
+from profkit.attribution.labels.sequence import Sequence, read_sequence
 from profkit.attribution.ops import Ops
-from profkit.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+# What a landmark is: the phase it belongs to, and whether it opens, continues or closes it.
+_LANDMARK: Final = {
+    "draft_begin": ("DB", DRAFT),
+    "draft": ("D", DRAFT),
+    "draft_end": ("DE", DRAFT),
+    "verify_prepare": ("VP", VERIFY),
+    "accept": ("A", ACCEPT),
+    "draft_extend_begin": ("XB", DRAFT_EXTEND),
+    "draft_extend": ("X", DRAFT_EXTEND),
+    "vllm_accept": ("A", ACCEPT),
+    "vllm_draft": ("VD", DRAFT),
+}
+_LABELLED: Final = {DRAFT: "D", VERIFY: "VP", ACCEPT: "A", DRAFT_EXTEND: "X"}
+_AFTER_ACCEPT: Final = ("A", "XB", "X")
+# An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
+_PREFILL_SHARE: Final = 0.5
 
 
-def label_by_structure(trace: Trace, ops: Ops, labels: Labels) -> None:
-    """Label what is still open through structure."""
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """A stretch [first, last] of positions in the sequence whose phase is certain."""
+
+    kind: str
+    first: int
+    last: int
+
+
+def label_by_structure(ops: Ops, labels: Labels) -> None:
+    """Label what is still open through landmarks; does nothing where there is none and no forward either."""
+    if not len(ops) or not labels.open().any():
+        return
+    sequence = read_sequence(ops, labels)
+    if not len(sequence.op):
+        return
+    markers = np.array([marker_of(n) for n in ops.names], object)[ops.name[sequence.op]]
+    speculates = bool((markers != NOTHING).any()) or bool(np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any())
+    if speculates:
+        landmarks = _landmarks(sequence, labels, markers)
+        _Ring(sequence, labels, landmarks).run()
+    else:
+        label_plain(sequence, labels)
+    _label_other_streams(ops, labels, sequence)
+
+
+def _landmarks(sequence: Sequence, labels: Labels, markers: npt.NDArray[np.object_]) -> list[Landmark]:
+    found: list[Landmark] = []
+    phase, forward = labels.phase[sequence.op], labels.forward[sequence.op]
+    marked = (markers != NOTHING) & ~sequence.in_replay & (phase == UNLABELLED)
+    interesting = np.flatnonzero(marked | (phase != UNLABELLED) & (phase != OTHER))
+    for i in interesting.tolist():
+        if phase[i] == UNLABELLED:
+            kind = _LANDMARK[markers[i]][0]
+        elif phase[i] == DECODE or forward[i] >= 0:
+            kind = "V"
+        elif phase[i] == DRAFT and markers[i] in ("draft_begin", "draft_end"):
+            kind = _LANDMARK[markers[i]][0]
+        else:
+            kind = _LABELLED[int(phase[i])]
+        same = found and found[-1].kind == kind and (kind not in ("A", "V") or _joins(sequence, labels, found[-1], i))
+        if same:
+            found[-1] = Landmark(kind, found[-1].first, i)
+        else:
+            found.append(Landmark(kind, i, i))
+    return found
+
+
+def _joins(sequence: Sequence, labels: Labels, before: Landmark, i: int) -> bool:
+    """Whether a verify or accept landmark goes on, or another cycle's begins."""
+    if before.kind == "V":
+        return bool(labels.forward[sequence.op[before.last]] == labels.forward[sequence.op[i]])
+    return not sequence.model[before.last + 1 : i].any()
+
+
+class _Ring:
+    """Labels the stretches between landmarks."""
+
+    def __init__(self, sequence: Sequence, labels: Labels, landmarks: list[Landmark]) -> None:
+        self.sequence, self.labels, self.landmarks = sequence, labels, landmarks
+        self.vllm = any(m.kind == "VD" for m in landmarks)
+        labels.verify_first |= self.vllm
+
+    def run(self) -> None:
+        """Label landmarks, then what lies between, before and after them."""
+        phases = dict(_LANDMARK.values())
+        for mark in self.landmarks:
+            if mark.kind in phases:
+                self._set(mark.first, mark.last + 1, phases[mark.kind])
+        edges = [Landmark("start", -1, -1), *self.landmarks, Landmark("end", len(self.sequence.op), -1)]
+        for before, after in itertools.pairwise(edges):
+            if after.first > before.last + 1:
+                self._between(before, after, before.last + 1, after.first)
+
+    def _set(self, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:
+        if stop > first:
+            where = np.zeros(len(self.labels.phase), np.bool_)
+            where[self.sequence.op[first:stop]] = True
+            self.labels.set(where, phase, "graph", prefill=prefill)
+
+    def _forward(self, first: int, stop: int) -> None:
+        """The target forward in [first, stop): a new instance, unless it had begun before the recording."""
+        mine = self.sequence.op[first:stop]
+        fresh = mine[(self.labels.open()[mine])]
+        self._set(first, stop, VERIFY)
+        if first == 0:
+            return
+        self.labels.forward[fresh] = len(self.labels.batch)
+        self.labels.batch.append(-1)
+
+    def _between(self, before: Landmark, after: Landmark, first: int, stop: int) -> None:
+        left, right = before.kind, after.kind
+        if left in ("DB", "D") and right in ("DB", "D", "DE"):
+            self._set(first, stop, DRAFT)
+        elif left in ("DB", "D", "DE", "VP") and right in ("VP", "V"):
+            self._set(first, stop, OTHER if self.labels.verify_first else VERIFY)
+        elif left in ("DE", "VP", "D") and right in ("A", "end", "X", "XB"):
+            self._target(first, stop)
+        elif left == "V" and right in ("A", "XB", "X"):
+            self._set(first, stop, ACCEPT)
+        elif left == "V":
+            self._after_target(first, stop, right)
+        elif left in _AFTER_ACCEPT and self.vllm:
+            self._set(first, stop, DRAFT if right == "VD" else ACCEPT)
+        elif left == "VD":
+            self._vllm(first, stop, right)
+        elif left in _AFTER_ACCEPT and right in _AFTER_ACCEPT:
+            self._inside_accept(first, stop, left, right)
+        elif left in _AFTER_ACCEPT:
+            self._extend(first, stop, left, right)
+        elif left == "start":
+            self._head(first, stop, right)
+
+    # Stretches -------------------------------------------------------------------------------------------------
+
+    def _target(self, first: int, stop: int) -> None:
+        """Preparation, the target forward, sampling."""
+        begin, end = self.sequence.model_extent(first, stop)
+        if end <= begin:
+            self._set(first, stop, VERIFY)
+            return
+        self._set(first, begin, VERIFY)
+        self._forward(begin, end)
+        self._set(end, stop, ACCEPT)
+
+    def _after_target(self, first: int, stop: int, right: str) -> None:
+        """After a labelled forward without an accept marker: sampling, then perhaps a draft_extend."""
+        sampled = self.sequence.last_sampling(first, self.sequence.model_extent(first, stop)[0] or stop)
+        cut = sampled + 1 if sampled >= 0 else first
+        self._set(first, cut, ACCEPT)
+        self._extend(cut, stop, "A", right)
+
+    def _inside_accept(self, first: int, stop: int, left: str, right: str) -> None:
+        begin, end = self.sequence.model_extent(first, stop)
+        if left == "A" and right == "A" and end > begin:
+            self._unmarked_cycle(first, stop)
+        elif left == "A":
+            self._set(first, stop, ACCEPT if end <= begin else DRAFT_EXTEND)
+        else:
+            self._set(first, stop, DRAFT_EXTEND)
+
+    def _unmarked_cycle(self, first: int, stop: int) -> None:
+        """From one acceptance to the next with no landmark between: the heaviest forward is the target's."""
+        units = self.sequence.units(first, stop)
+        heaviest = max(range(len(units)), key=lambda i: (units[i].attention, i))
+        before = units[:heaviest]
+        at = first
+        if before:
+            if len(before) > 1:
+                self._set(at, before[0].stop, DRAFT_EXTEND)
+                at = before[0].stop
+            self._set(at, before[-1].stop, DRAFT)
+            at = before[-1].stop
+        self._target(at, stop)
+
+    def _extend(self, first: int, stop: int, left: str, right: str) -> None:
+        """From acceptance to the next draft or verify: draft_extend, scheduler glue, and an unmarked draft."""
+        at = self._cut_prefill(first, stop)
+        end = self.sequence.model_extent(first, at)[1] if at > first else first
+        units = self.sequence.units(first, at)
+        draft_from = at
+        if right == "DE":
+            # Draft forwards that no landmark opens: the last replay; a multi-layer draft has none.
+            marked = left in ("XB", "X")
+            if len(units) > 1 and left != "X":
+                draft_from = units[0].stop
+            elif len(units) == 1 and not marked:
+                draft_from = first
+            else:
+                draft_from = self.sequence.first_sampling(end, at)
+        sampled = self.sequence.last_sampling(first, min(draft_from, at))
+        if draft_from < at and units and draft_from > first:
+            end = min(end, draft_from)
+        extend_end = max(end if self.sequence.model[first:end].any() else first, first)
+        if draft_from == at and extend_end > first and sampled >= extend_end and right != "DE":
+            extend_end = sampled + 1
+        if draft_from == first:
+            extend_end = first
+        self._set(first, extend_end, DRAFT_EXTEND)
+        if left in ("XB", "X") and extend_end == first:
+            self._set(first, min(first + 1, stop), DRAFT_EXTEND)
+        if right == "DE":
+            self._set(draft_from, at, DRAFT)
+        if right in ("VP", "V"):
+            # The host's drafts arrive as copies: they and what follows prepare the verify.
+            copies = np.flatnonzero(self.sequence.copy_in[extend_end:at])
+            if len(copies):
+                self._set(extend_end + int(copies[0]), at, VERIFY)
+        self._set(extend_end, stop, OTHER)
+
+    def _cut_prefill(self, first: int, stop: int) -> int:
+        """Mark a prefill between two cycles; returns where the ring's own ops end."""
+        eager = self.sequence.eager_attention(first, stop)
+        typical = self.sequence.typical_attention
+        if typical < 4 or len(eager) < _PREFILL_SHARE * typical or not self.sequence.in_replay.any():
+            return stop
+        units = [u for u in self.sequence.units(first, stop) if u.replay and u.stop <= eager[0]]
+        begin = units[-1].stop if units else first
+        self._set(begin, stop, OTHER, prefill=True)
+        return begin
+
+    def _vllm(self, first: int, stop: int, right: str) -> None:
+        """vLLM: draft forwards, then the next round's preparation, forward and sampling."""
+        if right == "VD":
+            self._set(first, stop, DRAFT)
+            return
+        units = self.sequence.units(first, stop)
+        if right == "V" or not units:
+            cut = units[-1].stop if units else first
+            self._set(first, cut, DRAFT)
+            self._set(cut, stop, VERIFY)
+            return
+        if right == "end":
+            self._set(first, units[0].stop, DRAFT)
+            if len(units) > 1:
+                self._target(units[0].stop, stop)
+            return
+        cut = units[-2].stop if len(units) > 1 else first
+        self._set(first, cut, DRAFT)
+        self._target(cut, stop)
+
+    def _head(self, first: int, stop: int, right: str) -> None:
+        """What was running when the recording began."""
+        if right == "A":
+            self._target(first, stop)
+        elif right in ("DB", "XB", "X"):
+            end = self.sequence.model_extent(first, stop)[1]
+            self._set(first, end, DRAFT_EXTEND)
+            self._set(end, stop, OTHER if right == "DB" else DRAFT_EXTEND)
+        elif right in ("D", "DE") or (right == "VP" and any(m.kind in ("D", "DE") for m in self.landmarks)):
+            units = self.sequence.units(first, stop)
+            self._set(units[-1].first if units else first, stop, DRAFT)
+
+
+def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:
+    """Ops on other streams: those of a replay go with it, eager ones are the scheduler's."""
+    replay = ops.graph_launch & (ops.correlation >= 0)
+    if replay.any():
+        mine = sequence.op[replay[sequence.op]]
+        keys, first = np.unique(ops.correlation[mine], return_index=True)
+        place = np.searchsorted(keys, ops.correlation)
+        safe = np.minimum(place, max(len(keys) - 1, 0))
+        hit = labels.open() & replay & (keys[safe] == ops.correlation if len(keys) else False)
+        for phase in (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE, OTHER):
+            labels.set(hit & (labels.phase[mine[first[safe]]] == phase), phase, "graph")
+    aside = np.ones(len(ops), np.bool_)
+    aside[ops.stream == sequence.stream] = False
+    if (labels.phase[sequence.op] != UNLABELLED).any():
+        labels.set(aside & ~ops.graph_launch, OTHER, "graph")

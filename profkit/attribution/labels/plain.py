@@ -1,0 +1,62 @@
+"""Structure without speculation: forwards of the decode step, told apart by the sampling between them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.attribution.labels import ACCEPT, DECODE, OTHER, UNLABELLED, Labels
+from profkit.attribution.labels.sequence import Sequence
+
+
+def label_plain(sequence: Sequence, labels: Labels) -> None:
+    """Label forwards as ``decode``, the sampling after each as ``accept``, its preparation as ``decode``.
+
+    Several replays without sampling between them (piecewise graphs) are one forward. Eager forwards among replays
+    are prefills. Forwards that are labelled already keep their label and split the rest alike.
+    """
+    known = labels.phase[sequence.op] == DECODE
+    anchored = bool((labels.forward[sequence.op] >= 0).any())
+    model = known if anchored else sequence.model
+    sampling = sequence.sampling & ~sequence.in_replay & ~known
+    at = np.flatnonzero(model)
+    if not len(at) or not (anchored or sequence.attention.any()):
+        return
+    round_of = np.cumsum(sampling)[at] if not anchored else labels.forward[sequence.op[at]]
+    parts = np.split(at, np.flatnonzero(np.diff(round_of)) + 1)
+    graphs = [bool(sequence.in_replay[p].any()) for p in parts]
+    mostly_graphs = sum(graphs) > 0.5 * len(graphs)
+    for i, part in enumerate(parts):
+        first, stop = int(part[0]), int(part[-1]) + 1
+        following = int(parts[i + 1][0]) if i + 1 < len(parts) else len(sequence.op)
+        if not anchored:
+            prefill = mostly_graphs and not graphs[i]
+            _set(sequence, labels, first, stop, OTHER if prefill else DECODE, prefill=prefill)
+            if not prefill:
+                labels.forward[sequence.op[first:stop]] = len(labels.batch)
+                labels.batch.append(-1)
+        _glue(sequence, labels, stop, following, last=i + 1 == len(parts))
+    # What was running when the recording began.
+    remains = np.flatnonzero(sequence.model[: int(parts[0][0])])
+    cut = int(remains[-1]) + 1 if len(remains) else 0
+    _set(sequence, labels, 0, cut, DECODE)
+    _glue(sequence, labels, cut, int(parts[0][0]), last=False)
+
+
+def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, *, last: bool) -> None:
+    """Between two forwards: sampling, then the scheduler's work, then the next one's preparation."""
+    sampled = sequence.last_sampling(first, stop)
+    cut = sampled + 1 if sampled >= 0 else first
+    _set(sequence, labels, first, cut, ACCEPT)
+    prepare = stop
+    if not last:
+        found = np.flatnonzero((sequence.copy_in | sequence.meta)[cut:stop])
+        prepare = cut + int(found[0]) if len(found) else stop
+    _set(sequence, labels, cut, prepare, OTHER)
+    _set(sequence, labels, prepare, stop, DECODE)
+
+
+def _set(sequence: Sequence, labels: Labels, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:
+    if stop > first and (labels.phase[sequence.op[first:stop]] == UNLABELLED).any():
+        where = np.zeros(len(labels.phase), np.bool_)
+        where[sequence.op[first:stop]] = True
+        labels.set(where, phase, "graph", prefill=prefill)
