@@ -66,76 +66,45 @@ def worst_error(found: Attribution, truth: Truth) -> float:
     return worst
 
 
+# What the simulator's own list of modes has with annotations, here from kernels alone, and other variants.
 MODES: dict[str, Scenario] = {
-    "eagle v2 0.5.14": scenario(),
-    "eagle v2 0.5.20": scenario(recording={"dialect": "0.5.20"}),
-    "eagle v2 0.5.11": scenario(recording={"dialect": "0.5.11"}),
-    "eagle v2 no annotations": scenario(recording={"dialect": "none"}),
-    "eagle v2 markers only": scenario(recording={"dialect": "none", "evidence": "markers"}),
-    "eagle v2 gpu annotations": scenario(recording={"evidence": "gpu_annotations"}),
-    "eagle v2 eager draft_extend": scenario({"extend_graph": False}, {"dialect": "0.5.20"}),
-    "eagle v2 eager draft_extend 0.5.11": scenario({"extend_graph": False}, {"dialect": "0.5.11"}),
-    "eagle v2 eager draft_extend markers": scenario(
-        {"extend_graph": False}, {"dialect": "none", "evidence": "markers"}
-    ),
-    "eagle v2 eager draft 0.5.11": scenario({"draft_graph": False}, {"dialect": "0.5.11"}),
-    "eagle v2 all eager": scenario(
-        {"draft_graph": False, "extend_graph": False, "target_graph": False}, {"dialect": "0.5.14"}
-    ),
-    "eagle v2 all eager markers": scenario(
+    "eagle": scenario(),
+    "eagle markers": scenario(recording={"dialect": "none", "evidence": "markers"}),
+    "eager draft_extend markers": scenario({"extend_graph": False}, {"dialect": "none", "evidence": "markers"}),
+    "eager draft 0.5.11": scenario({"draft_graph": False}, {"dialect": "0.5.11"}),
+    "all eager markers": scenario(
         {"draft_graph": False, "extend_graph": False, "target_graph": False},
         {"dialect": "none", "evidence": "markers"},
     ),
-    "eagle v1": scenario({"worker": "v1", "overlap": False}, {"dialect": "none"}),
-    "eagle v1 0.5.11": scenario({"worker": "v1", "overlap": False}, {"dialect": "0.5.11"}),
-    "eagle3 topk": scenario({"algorithm": "EAGLE3", "topk": 4, "num_draft_tokens": 8, "num_steps": 4}),
-    "standalone": scenario(
+    "v1 0.5.11": scenario({"worker": "v1", "overlap": False}, {"dialect": "0.5.11"}),
+    "topk": scenario({"algorithm": "EAGLE3", "topk": 4, "num_draft_tokens": 8, "num_steps": 4}),
+    "standalone markers": scenario(
         {"algorithm": "STANDALONE"},
         {"dialect": "none", "evidence": "markers"},
         drafter=replace(BASE.drafter, layers=12, architecture="LlamaForCausalLM"),
     ),
-    "num_steps 1": scenario({"num_steps": 1, "num_draft_tokens": 2}),
-    "num_steps 1 markers": scenario(
-        {"num_steps": 1, "num_draft_tokens": 2}, {"dialect": "none", "evidence": "markers"}
-    ),
-    "mtp 0.5.14": scenario({"algorithm": "MTP"}),
-    "mtp 0.5.20": scenario({"algorithm": "MTP"}, {"dialect": "0.5.20"}),
+    "one step markers": scenario({"num_steps": 1, "num_draft_tokens": 2}, {"dialect": "none", "evidence": "markers"}),
     "mtp markers": scenario({"algorithm": "MTP"}, {"dialect": "none", "evidence": "markers"}),
-    "ngram 0.5.14": scenario({"algorithm": "NGRAM", "num_draft_tokens": 8, "overlap": False}),
-    "ngram 0.5.20": scenario({"algorithm": "NGRAM", "num_draft_tokens": 8, "overlap": False}, {"dialect": "0.5.20"}),
+    "ngram no overlap": scenario({"algorithm": "NGRAM", "num_draft_tokens": 8, "overlap": False}),
     "ngram markers": scenario(
         {"algorithm": "NGRAM", "num_draft_tokens": 8, "overlap": False}, {"dialect": "none", "evidence": "markers"}
     ),
-    "dflash 0.5.14": scenario({"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8}),
     "dflash 0.5.20": scenario({"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8}, {"dialect": "0.5.20"}),
-    "plain": scenario({"algorithm": "none", "num_steps": 0, "num_draft_tokens": 0}),
     "plain 0.5.11": scenario({"algorithm": "none", "num_steps": 0, "num_draft_tokens": 0}, {"dialect": "0.5.11"}),
     "plain markers": scenario(
         {"algorithm": "none", "num_steps": 0, "num_draft_tokens": 0}, {"dialect": "none", "evidence": "markers"}
     ),
-    "vllm": scenario({"worker": "vllm"}, {"dialect": "vllm"}),
     "vllm markers": scenario({"worker": "vllm"}, {"dialect": "none", "evidence": "markers"}),
-    "side stream": scenario({"side_stream": True}),
     "side stream markers": scenario({"side_stream": True}, {"dialect": "none", "evidence": "markers"}),
-    "prefill between": scenario({"prefill_before": (5,)}),
-    "prefill between 0.5.20": scenario({"prefill_before": (5,)}, {"dialect": "0.5.20"}),
+    "prefill 0.5.20": scenario({"prefill_before": (5,)}, {"dialect": "0.5.20"}),
     "changing batch": scenario({"batch_sizes": (1, 1, 2)}),
     "changing batch markers": scenario({"batch_sizes": (1, 1, 2)}, {"dialect": "none", "evidence": "markers"}),
-    "pdl": scenario(hardware=replace(BASE.hardware, pdl_early_ns=900.0)),
     "start skew": scenario(recording={"start_skew_cycles": (0, 2)}),
     "custom allreduce": scenario(hardware=replace(BASE.hardware, collective="custom")),
     "fused allreduce": scenario(hardware=replace(BASE.hardware, collective="flashinfer_fused")),
-    "pcie ipc": scenario(hardware=replace(BASE.hardware, collective="pcie_ipc")),
-    "multimem": scenario(hardware=replace(BASE.hardware, collective="multimem")),
-    "embedding allreduce": scenario({"embedding_allreduce": True}),
 }
 FRAME_MODES: dict[str, Scenario] = {
-    "eagle v1 frames": scenario({"worker": "v1", "overlap": False}, {"dialect": "none", "python_stacks": True}),
-    "eagle v2 frames": scenario(recording={"dialect": "none", "python_stacks": True}),
-    "eagle v2 frames 0.5.11": scenario(recording={"dialect": "0.5.11", "python_stacks": True}),
-    "ngram frames": scenario(
-        {"algorithm": "NGRAM", "num_draft_tokens": 8, "overlap": False}, {"dialect": "none", "python_stacks": True}
-    ),
+    "v2 frames 0.5.11": scenario(recording={"dialect": "0.5.11", "python_stacks": True}),
     "plain frames": scenario(
         {"algorithm": "none", "num_steps": 0, "num_draft_tokens": 0}, {"dialect": "none", "python_stacks": True}
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profkit.attribution import Attribution
+from profkit.attribution import Attribution, attribute
+from profkit.simulation.modes import mode_scenarios
 from profkit.simulation.truth import Truth
-from tests.attribution_modes import FRAME_MODES, MODES, attributed, scenario, worst_error
+from tests.attribution_modes import FRAME_MODES, MODES, attributed, record, scenario, worst_error
 
 TOLERANCE = 0.005
 
@@ -22,6 +23,16 @@ def check(found: Attribution, truth: Truth) -> None:
     assert worst_error(found, truth) <= TOLERANCE
 
 
+SIMULATED = mode_scenarios()
+
+
+@pytest.mark.parametrize("mode", SIMULATED)
+def test_simulated_mode(mode: str) -> None:
+    # Not kept: with four ranks each they would fill the memory of a small machine.
+    traces, truth = record(SIMULATED[mode], frames=SIMULATED[mode].recording.python_stacks)
+    check(attribute(traces), truth)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_mode(mode: str) -> None:
     check(*attributed(MODES[mode]))
@@ -35,7 +46,7 @@ def test_mode_from_python_frames(mode: str) -> None:
 
 
 def test_counts_of_collectives_are_exact() -> None:
-    found, truth = attributed(MODES["eagle v2 0.5.14"])
+    found, truth = attributed(MODES["eagle"])
     kinds = {"allreduce": "all_reduce", "allgather": "all_gather"}
     for row in truth.collectives:
         mine = [c for c in found.collectives if c.phase == row.phase and c.kind == kinds[row.kind]]
@@ -45,7 +56,7 @@ def test_counts_of_collectives_are_exact() -> None:
 
 
 def test_clock_offset_and_straggler_are_recovered() -> None:
-    found, truth = attributed(MODES["eagle v2 0.5.14"])
+    found, truth = attributed(MODES["eagle"])
     clock = found.clock_offsets_us[1]
     assert clock.offset == pytest.approx(truth.clock_offset_us[1], abs=0.2)
     straggler = next(f for f in found.findings if f.kind == "straggler")
@@ -81,7 +92,7 @@ def test_fused_collectives_are_flagged() -> None:
 
 
 def test_drafting_on_the_cpu_is_named_as_the_cause_of_idle() -> None:
-    found, _ = attributed(MODES["ngram 0.5.14"])
+    found, _ = attributed(MODES["ngram no overlap"])
     assert found.cycle is not None
     causes = found.cycle.idle_causes_us
     assert max(causes, key=lambda c: causes[c]) == "cpu_draft"
@@ -89,7 +100,7 @@ def test_drafting_on_the_cpu_is_named_as_the_cause_of_idle() -> None:
 
 
 def test_the_name_of_the_implementation_changes_nothing() -> None:
-    nccl, _ = attributed(MODES["eagle v2 0.5.14"])
+    nccl, _ = attributed(MODES["eagle"])
     other, truth = attributed(scenario(hardware=MODES["custom allreduce"].hardware))
     assert {c.implementation for c in nccl.collectives if c.kind == "all_reduce"} == {"nccl"}
     assert "nccl" not in {c.implementation for c in other.collectives if c.kind == "all_reduce"}

@@ -73,7 +73,7 @@ def find_cycles(ops: Ops, labels: Labels) -> Cycles:
     op_cycle = np.searchsorted(start, ops.start, side="right") - 1
     head = _head(ops, labels, int(start[0]))
     kind = _kinds(ops, labels, op_cycle, forward, used, seen_before=head is not None)
-    batch = np.array([labels.batch[f] for f in forward], np.int64)
+    batch = np.array([labels.batch[f] if f >= 0 else -1 for f in forward], np.int64)
     closed = False
     if len(start) == 1 and kind[0] == PARTIAL and _looks_whole(ops, labels, op_cycle):
         kind, closed = [COUNTED], True
@@ -116,28 +116,45 @@ def _anchors(sequence: Ints, forward: Ints) -> list[tuple[int, int, int]]:
 
 
 def _boundaries(sequence: Ints, labels: Labels, anchors: list[tuple[int, int, int]]) -> tuple[Ints, Ints, list[int]]:
-    """Positions in the sequence where cycles begin, the forward of each, and the phase whose op was taken."""
-    phase = labels.phase[sequence]
-    prefill = labels.prefill[sequence]
+    """Positions in the sequence where cycles begin, the forward of each, and the phase whose op was taken.
+
+    Work of a next cycle whose forward was not recorded closes the last one; its forward is -1.
+    """
+    if not anchors:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), []
+    phase = np.where(labels.prefill[sequence], -1, labels.phase[sequence])
     first: list[int] = []
     used: list[int] = []
-    order = (VERIFY, DECODE) if labels.verify_first else (DRAFT, VERIFY, DECODE)
-    closing = (ACCEPT, DRAFT) if labels.verify_first else (ACCEPT, DRAFT_EXTEND)
     # What closes a cycle, before the first forward, belongs to one that began before the recording.
-    remains = np.flatnonzero(np.isin(phase[: anchors[0][0]], closing)) if anchors else np.zeros(0, np.int64)
-    before = int(remains[-1]) + 1 if len(remains) else 0
+    before = _after_closing(phase, 0, anchors[0][0])
     for head, tail, _ in anchors:
-        between = slice(before, head)
-        place, chosen = head, int(phase[head])
-        for wanted in order:
-            hits = np.flatnonzero((phase[between] == wanted) & ~prefill[between])
-            if len(hits):
-                place, chosen = before + int(hits[0]), wanted
-                break
+        place, chosen = _first_work(phase, before, head) or (head, int(phase[head]))
         first.append(place)
         used.append(chosen)
         before = max(before, tail + 1)
-    return np.array(first, np.int64), np.array([f for _, _, f in anchors], np.int64), used
+    forwards = [f for _, _, f in anchors]
+    rest = _after_closing(phase, before, len(phase))
+    begun = _first_work(phase, rest, len(phase)) if rest > before else None
+    if begun is not None:
+        first.append(begun[0])
+        used.append(begun[1])
+        forwards.append(-1)
+    return np.array(first, np.int64), np.array(forwards, np.int64), used
+
+
+def _after_closing(phase: npt.NDArray[np.int8], first: int, stop: int) -> int:
+    """The position after the last op in [first, stop) of a phase that closes cycles; ``first`` if there is none."""
+    found = np.flatnonzero(np.isin(phase[first:stop], (ACCEPT, DRAFT_EXTEND)))
+    return first + int(found[-1]) + 1 if len(found) else first
+
+
+def _first_work(phase: npt.NDArray[np.int8], first: int, stop: int) -> tuple[int, int] | None:
+    """Where the draft begins in [first, stop), else the verify or the decode step, and which of them it is."""
+    for wanted in (DRAFT, VERIFY, DECODE):
+        found = np.flatnonzero(phase[first:stop] == wanted)
+        if len(found):
+            return first + int(found[0]), wanted
+    return None
 
 
 def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, forward: Ints, used: list[int], *, seen_before: bool) -> list[str]:
@@ -150,9 +167,8 @@ def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, forward: Ints, used: list[i
     if count == 1 or kind[0] != COUNTED or seen_before:
         return kind
     ops_in = np.bincount(op_cycle[op_cycle >= 0], minlength=count)
-    like = [
-        i for i in range(1, count - 1) if labels.batch[forward[i]] == labels.batch[forward[0]] and kind[i] == COUNTED
-    ]
+    batch = [labels.batch[f] if f >= 0 else -1 for f in forward]
+    like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
     few = bool(like) and ops_in[0] < WHOLE_SHARE * float(np.median(ops_in[like]))
     draft_missing = used[0] != DRAFT and DRAFT in used[1:]
     # Ops whose launch is not in the window, in a trace that links all others, were launched before it.

@@ -234,7 +234,9 @@ def _label_between(
     if not (flow.role == DRAFT).any():
         _label_host_drafts(evidence, in_batch & (after == VERIFY), batch, labels, source)
     labels.set(in_batch & (after == VERIFY), VERIFY, source)
-    labels.set(in_batch & (after == DECODE), DECODE, source)
+    # The step's own preparation is inside its span: before it the batch resolves what the one before left.
+    labels.set(in_batch & (after == DECODE) & evidence.prepares, DECODE, source)
+    labels.set(in_batch & (after == DECODE), OTHER, source)
     labels.set(in_batch & (before == DECODE), ACCEPT, source)
     labels.set(in_batch & (before == DRAFT) & (after == DRAFT), DRAFT, source)
     if (flow.role == DRAFT_EXTEND).any():
