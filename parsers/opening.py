@@ -17,6 +17,7 @@ from profkit.errors import InputError, Problem
 CHUNK: Final = 8 << 20
 _INPUT_CHUNK: Final = 256 << 10
 _HEAD: Final = 64 << 10
+_ZSTD_STEP: Final = 64 << 10
 # Text logs shrink 5 to 50 times; gzip cannot exceed 1032 and only degenerate input comes near it.
 BOMB_RATIO: Final = 500
 BOMB_FLOOR: Final = 256 << 20
@@ -176,7 +177,7 @@ class ByteSource:
         with pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd") as stream:
             while True:
                 try:
-                    data = stream.read(1 << 20)
+                    data = stream.read(_ZSTD_STEP)  # what a broken end takes with it
                 except OSError as error:
                     if "ended" in str(error) or "truncated" in str(error).lower():
                         self._problem("truncated", "the compressed data end before their end mark")

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ _NESTED_SECRET = re.compile(
     r"""((?:api_?key|password|passwd|secret|token|access_key)["']?\s*[:=]\s*)(["']?)[^"',}\s]+\2""", re.IGNORECASE
 )
 _MAX_VALUE: Final = 100_000
+_OBJECT = re.compile(r"[A-Z]\w*\((?=\w+=)")  # the repr of a nested configuration
+_DEEPEST: Final = 8
 _OPENERS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -87,6 +89,7 @@ def without_secrets(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=64)
 def infer_version(names: frozenset[str]) -> VersionRange | None:
     """The releases whose argument names fit best; ``None`` below 80 % agreement or with fewer than 20 names."""
     if len(names) < 20:
@@ -153,12 +156,15 @@ def _items(text: str) -> Iterator[str]:
         position += 1
 
 
-def _value(text: str) -> Any:
+def _value(text: str, depth: int = 0) -> Any:
     if len(text) <= _MAX_VALUE:
         try:
             return _plain(ast.literal_eval(text))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             pass
+        nested = _OBJECT.match(text)
+        if nested and depth < _DEEPEST:
+            return {name: _value(value, depth + 1) for name, value in _pairs(text[nested.end() :], "=")}
     return text[:_MAX_VALUE]
 
 

@@ -15,7 +15,6 @@ from profkit.parsers.log.engine import LogReader, server_row
 from profkit.parsers.log.files import rotated_base
 from profkit.parsers.log.lines import BlockReader
 from profkit.parsers.log.rows import Rows
-from profkit.parsers.log.segments import ServerStart
 from profkit.parsers.opening import ByteSource
 
 Progress: TypeAlias = Callable[[float], None]
@@ -36,7 +35,8 @@ class LogStream:
         self._paths = [str(p) for p in paths]
         self._progress = progress
         self.files: list[LogFile] = []
-        self._fresh: list[tuple[str, ServerStart]] = []
+        self._reader: LogReader | None = None
+        self._told: dict[tuple[str, int], int] = {}
 
     def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         for stretch in self.stretches():
@@ -54,18 +54,23 @@ class LogStream:
             last = (base, reader)
 
     def known_servers(self) -> list[tuple[str, dict[str, Any]]]:
-        """(file, server row) of the servers that were found since the last call."""
-        fresh, self._fresh = self._fresh, []
-        return [(path, server_row(path, server)) for path, server in fresh]
+        """(file, server row) of the servers of which something new is known since the last call."""
+        if self._reader is None:
+            return []
+        fresh = []
+        for server in self._reader.servers:
+            key, news = (self._reader.name, server.number), len(server.features) + bool(server.arguments) * 1000
+            if self._told.get(key) != news:
+                self._told[key] = news
+                fresh.append((self._reader.name, server_row(self._reader.name, server)))
+        return fresh
 
     def _file(self, path: str, reader: LogReader) -> Iterator[dict[str, pa.RecordBatch]]:
         source = ByteSource(path)
         blocks = BlockReader(source.chunks())
-        known, read = 0, 0
+        self._reader, read = reader, 0
         for block in blocks.blocks():
             batches = reader.feed(block)
-            self._fresh.extend((path, server) for server in reader.servers[known:])
-            known = len(reader.servers)
             yield batches
             if self._progress is not None:
                 self._progress(float(source.raw_read - read))
