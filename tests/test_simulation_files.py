@@ -21,7 +21,7 @@ from profkit.simulation import Simulation, simulate, write_run
 from profkit.simulation.history import history, truth_toml, write_history
 from profkit.simulation.kineto import TraceWriter, base_ns, start_seconds
 from profkit.simulation.modes import mode_scenarios
-from profkit.simulation.scenario import Dialect
+from profkit.simulation.scenario import Dialect, Scenario
 from profkit.simulation.serverlog import ServerLog
 from profkit.simulation.simulate import recorded_offset_ns
 from tests.oracle_trace import read
@@ -182,6 +182,24 @@ def test_merged_file_labels_ranks_and_keeps_colliding_ids(tmp_path: Path) -> Non
     assert document["distributedInfo"]["rank"] == 0
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboards_reader_finds_the_same_kernel_times(tmp_path: Path) -> None:
+    """The profiler plug-in for TensorBoard reads a committed file and adds up the same durations."""
+    from torch_tb_profiler.profiler.data import RunProfileData
+
+    path = sorted((STORY / "eagle3" / "traces").glob("*-TP-3-*"))[0]
+    profile = RunProfileData.parse("worker", "span", str(path), str(tmp_path))
+    profile.process()
+    totals: dict[str, float] = defaultdict(float)
+    for event in events(gzip.decompress(path.read_bytes()).decode()):
+        if event.get("cat") == "kernel":
+            totals[event["name"]] += event["dur"]
+    found = dict(zip(profile.kernel_stat.index, profile.kernel_stat["sum"], strict=True))
+    assert found.keys() == totals.keys()
+    for name, total in totals.items():
+        assert found[name] == pytest.approx(total, rel=1e-6)
+
+
 def test_plain_reader_reads_it(tmp_path: Path) -> None:
     write_run(simulate(MODES["eagle3_v2_frames"]), tmp_path / "run")
     path = sorted((tmp_path / "run" / "traces").iterdir())[3]
@@ -313,11 +331,31 @@ def test_demo_writes_the_committed_samples_again(tmp_path: Path, capsys: pytest.
         assert one == two, name
     assert run(["demo", str(target)]) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_demo_overwrites_only_when_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def story(*, seed: int, cycles: int) -> dict[str, Scenario]:
+        small = MODES["eagle3_v2"]
+        return {"eagle3": replace(small, seed=seed, recording=replace(small.recording, cycles=cycles))}
+
+    monkeypatch.setattr("profkit.simulation.reference_story", story)
+    target = tmp_path / "demo"
+    assert run(["demo", str(target)]) == 0
+    before = (target / "eagle3" / "server.log").read_bytes()
     (target / "eagle3" / "run.toml").write_text("changed")
+    (target / "eagle3" / "notes.txt").write_text("mine")
+    assert run(["demo", str(target)]) == 2
+    assert (target / "eagle3" / "run.toml").read_text() == "changed"
+    capsys.readouterr()
     assert run(["demo", str(target), "--force", "--seed", "7", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
-    assert len(list((target / "eagle3" / "traces").iterdir())) == 8
-    assert (target / "eagle3" / "server.log").read_bytes() != (STORY / "eagle3" / "server.log").read_bytes()
+    assert len(list((target / "eagle3" / "traces").iterdir())) == 4, "traces of the other seed are gone"
+    assert (target / "eagle3" / "server.log").read_bytes() != before
+    assert (target / "eagle3" / "notes.txt").read_text() == "mine"
+    assert run(["demo", str(tmp_path / "large"), "--scale", "full"]) == 0
+    assert tomllib.loads((tmp_path / "large/eagle3/expected.toml").read_text())["rank"][0]["cycles"] == 60
 
 
 def test_demo_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,7 @@ CBID = {
     "cudaMemsetAsync": 51,
     "cudaStreamSynchronize": 131,
     "cudaEventSynchronize": 137,
+    "cudaDeviceSynchronize": 165,
     "cudaEventRecord": 135,
     "cudaStreamWaitEvent": 147,
 }
@@ -106,6 +107,7 @@ class Machine:
     boundary: frozenset[Phase] = frozenset({"draft", "verify", "decode"})
     keep: bool = True
     host_factor: float = 1.0
+    op_overhead_ns: float = 0.0
 
     def __post_init__(self) -> None:
         ranks = self.scenario.ranks
@@ -255,7 +257,7 @@ class Machine:
         transfer = np.where(collective, ticks(base * common, 1), 0)
         if graph and hardware.pdl_early_ns > 0:
             gap_ns = 0.0  # a successor that is already resident goes on at once
-        gaps = ticks(gap_ns * (1.0 + 0.2 * self.noise.normal(count, ranks)))
+        gaps = ticks((gap_ns + self.op_overhead_ns) * (1.0 + 0.2 * self.noise.normal(count, ranks)))
         ends = ticks(np.abs(hardware.end_jitter_ns * self.noise.normal(count, ranks)))
         ready = -(-ready // TICK_NS) * TICK_NS
         begin = np.empty((count, ranks), dtype=np.int64)

@@ -79,6 +79,8 @@ def mode_scenarios() -> dict[str, Scenario]:
         _scenario("eagle3_v2_comm_overlap", serving__comm_overlap=True),
         _scenario("eagle3_v2_adaptive", serving__adaptive_steps=(3, 3, 2, 4), recording__cycles=8,
                   drafter__conditional_acceptance=(0.7, 0.6, 0.5, 0.5)),
+        _scenario("eagle3_v2_profiled", recording__op_overhead_ns=450.0),
+        _scenario("eagle3_v2_pause", serving__overlap=False, hardware__pauses=((4, 2, 3500.0),)),
         _scenario("eagle3_v2_pdl", hardware__pdl_early_ns=1600.0),
         _scenario("eagle3_v2_launch_bound", hardware__graph_launch_us=2600.0, hardware__host_speed=1.5),
         _scenario("eagle3_v2_frames", recording__dialect="none", recording__python_stacks=True,

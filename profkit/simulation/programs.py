@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from profkit.simulation.dialects import Annotations, frame_name
 from profkit.simulation.engine import COPY_STREAM, MAIN_STREAM, SCHEDULE_STREAM, Graph, Machine, Times
 from profkit.simulation.ops import Fork, Kernels, Op, Part
@@ -104,23 +106,40 @@ class Program:
             machine.call("cudaEventRecord", 0.9)
         self.copied.append(machine.free[COPY_STREAM].copy())
 
+    def _choose(self, cycle: int) -> None:
+        """What the scheduler does before it runs a batch."""
+        machine = self.machine
+        machine.cycle, machine.phase = cycle, "other"
+        for what, microseconds in (
+            ("recv_requests", 35.0), ("process_input_requests", 4.0), ("get_next_batch_to_run", 60.0),
+        ):  # fmt: skip
+            with self._in(self.names.scheduler(what)):
+                machine.work(microseconds)
+
+    def cut(self, cycle: int) -> None:
+        """The scheduler begins one more batch, in which the profiler is stopped before anything is launched."""
+        machine = self.machine
+        self._choose(cycle)
+        with self._in(self.names.scheduler("run_batch")):
+            machine.work(2.0)
+            idle = np.max(np.stack(list(machine.free.values())), axis=0)
+            machine.wait_host("cudaDeviceSynchronize", idle)
+
     # One cycle -------------------------------------------------------------------------------------------------
 
     def run(self, cycle: int, batch: int) -> None:
         """Schedule, launch and process one cycle."""
         machine, names = self.machine, self.names
-        machine.cycle, machine.phase = cycle, "other"
         self.cycle_batch[cycle] = batch
-        for what, microseconds in (
-            ("recv_requests", 35.0), ("process_input_requests", 4.0), ("get_next_batch_to_run", 60.0),
-        ):  # fmt: skip
-            with self._in(names.scheduler(what)):
-                machine.work(microseconds)
+        self._choose(cycle)
         machine.launch([self.kernels.copy(_H2D, 8 * batch, 1.4)], SCHEDULE_STREAM)
         machine.wait_event(MAIN_STREAM, SCHEDULE_STREAM)
         with self._in(names.scheduler("run_batch"), "run"):
             machine.work(2.0)
             self.batch_begins[cycle] = machine.now.copy()  # where the server would start or stop its profiler
+            for at, rank, microseconds in self.scenario.hardware.pauses:
+                if at == cycle:
+                    machine.now[rank] += round(microseconds * 1000)
             machine.work(38.0)
             self._future()
             {

@@ -83,6 +83,7 @@ class Hardware:
     launch_latency_us: float = 3.0  # from the call to the earliest start
     graph_launch_us: float = 190.0  # host time of one graph launch
     host_speed: float = 1.0  # factor on all host times; above 1 is slower
+    pauses: tuple[tuple[int, int, float], ...] = ()  # (cycle, rank, us): the host of one rank stands still once
     pdl_early_ns: float = 0.0  # programmatic dependent launch: how early a successor's record begins
 
 
@@ -127,6 +128,7 @@ class Recording:
     by_stage: bool = True
     merged: bool = False
     stack_slowdown: float = 1.0  # factor on host times while recording
+    op_overhead_ns: float = 0.0  # what recording adds before each GPU operation
     log_cycles: int = 64  # cycles simulated for the log; its lines draw from them
     log_lines: int = 60  # decode lines outside the profiling window
     decode_log_interval: int = 40

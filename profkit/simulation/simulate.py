@@ -106,12 +106,14 @@ def simulate(scenario: Scenario, *, record: bool = True) -> Simulation:
         simulation.walls_ns = _unprofiled(scenario)
         simulation.accept_deck = accept_lengths(scenario)
         return simulation
+    machine.op_overhead_ns = scenario.recording.op_overhead_ns
     _run(program, last)
+    program.cut(last)
     starts = [
         int(program.batch_begins[first + (skew[r] if r < len(skew) else 0)][r]) for r in range(scenario.ranks)
     ]  # fmt: skip
     done = np.max(np.stack(list(machine.free.values())), axis=0)
-    stops = np.maximum(done, machine.now) + 40_000
+    stops = np.maximum(done, machine.now) + 40_000  # the profiler waits for the GPU, then reads its buffers
     recorded = Recorded(starts, [int(s) for s in stops])
     simulation = Simulation(scenario, machine, program, recorded)
     simulation.walls_ns = _unprofiled(scenario)
