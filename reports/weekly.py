@@ -144,6 +144,11 @@ QUALITY_COLUMNS = (
 )
 
 
+def _told(row: ConfigurationWeek, event: Event) -> bool:
+    """Whether the headline of a configuration already says an event in full."""
+    return event.kind not in ("regression", "improvement") and event.sentence in row.sentence
+
+
 def _headline(row: ConfigurationWeek) -> tuple[str, str, str]:
     """(title, verdict, sentences) of a configuration."""
     small = row.quality.launches
@@ -193,7 +198,8 @@ def document(report: Weekly, *, plots: tuple[str, ...] = (), store: str = "STORE
         {
             "report": report,
             "headlines": [_headline(r) for r in rows],
-            "events": [event_line(e, evidence=True) for r in rows for e in r.events],
+            "events": [event_line(e, evidence=True) for r in rows for e in r.events if not _told(r, e)],
+            "changed": any(r.events for r in rows),
             "kept": KEPT,
             "score_columns": SCORE_COLUMNS,
             "scores": [_score(r) for r in rows if r.metrics],
@@ -220,6 +226,6 @@ def terminal(report: Weekly) -> list[str]:
     for row in report.configurations:
         title, word, sentence = _headline(row)
         lines.append(f"  {title}: {word}: {sentence}")
-        lines += [f"    {event_line(e, evidence=True)}" for e in row.events]
+        lines += [f"    {event_line(e, evidence=True)}" for e in row.events if not _told(row, e)]
     lines += [f"  next: {a.text}" + (f" ({a.owner})" if a.owner else "") for a in report.actions]
     return [visible(line) for line in lines]

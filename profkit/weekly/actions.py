@@ -126,6 +126,14 @@ def actions(
     plans: Sequence[PlanForecast],
     experiments: Sequence[Experiment],
 ) -> tuple[Action, ...]:
-    """At most three, the most urgent first."""
+    """At most three, the most urgent first; what several configurations need alike is one action."""
     ranked = sorted(_candidates(history, rows, plans, experiments), key=lambda c: c[0])
-    return tuple(action for _, action in ranked[:MOST])
+    alike: dict[tuple[int, str, str | None, str], list[Action]] = {}
+    for urgency, action in ranked:
+        pattern = action.text.replace(action.config, "{}", 1)
+        alike.setdefault((urgency, pattern, action.owner, action.stop), []).append(action)
+    merged = []
+    for (_, pattern, owner, stop), group in alike.items():
+        names = ", ".join(a.config for a in group)
+        merged.append(group[0] if len(group) == 1 else Action(pattern.replace("{}", names, 1), owner, stop, names))
+    return tuple(merged[:MOST])

@@ -35,7 +35,7 @@ def _sentence(judged: Judged, events: Sequence[Event]) -> str:
     for kind in ("missing", "environment", "noise"):
         for event in events:
             if event.kind == kind and judged.verdict == "cannot_say":
-                return event.sentence
+                return f"{kind}: {event.sentence}"
     if metric is not None and metric.base.median is not None and metric.candidate.median is not None:
         figures = f"{metric.base.median:.4g} → {metric.candidate.median:.4g} {metric.unit}"
         return f"{metric.title} {figures} against {judged.reference}; {judged.why}"

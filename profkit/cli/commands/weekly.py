@@ -67,7 +67,7 @@ def _report(root: Path, config: Config, week: str | None) -> Weekly:
 def _write(report: Weekly, folder: Path, store: Path, *, force: bool) -> None:
     """All files or none that exists already: a report is not half overwritten."""
     from profkit.errors import UsageError
-    from profkit.files import write_text, writing
+    from profkit.files import write_text
     from profkit.jsonio import dumps
     from profkit.reports.weekly import document
     from profkit.reports.weekly_plots import budget_plot, throughput_plot, traced
@@ -77,10 +77,7 @@ def _write(report: Weekly, folder: Path, store: Path, *, force: bool) -> None:
     existing = [name for name in names if (folder / name).exists()]
     if existing and not force:
         raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
-    with writing(folder / plots[0], force=force) as path:
-        throughput_plot(report, path)
-    if len(plots) > 1:
-        with writing(folder / plots[1], force=force) as path:
-            budget_plot(report, path)
+    throughput_plot(report, folder / plots[0], force=force)
+    budget_plot(report, folder / "budget.png", force=force)
     write_text(folder / "weekly.json", dumps(report), force=force)
     write_text(folder / "weekly.md", document(report, plots=tuple(plots), store=store.name), force=force)
