@@ -1,0 +1,111 @@
+"""``profkit export``: the attribution in the viewers that people already use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from profkit.cli.console import Messages
+from profkit.cli.options import ForceOption, JobsOption, QuietOption, VerboseOption
+
+if TYPE_CHECKING:
+    from profkit.attribution import Attribution
+    from profkit.trace import Trace
+
+PathsArgument: TypeAlias = Annotated[
+    list[str], typer.Argument(metavar="PATH...", help="Trace files of all ranks, or folders that hold them.")
+]
+DEFAULT_TRACE = Path("profkit-cycle.trace.json.gz")
+DEFAULT_LOG_DIRECTORY = Path("profkit-tensorboard")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group."""
+    group = typer.Typer(
+        name="export",
+        help="Show the attribution in TensorBoard, Perfetto or one HTML page.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("tensorboard")(tensorboard)
+    group.command("perfetto")(perfetto)
+    app.add_typer(group)
+
+
+def tensorboard(
+    paths: PathsArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Log directory to write into.")
+    ] = DEFAULT_LOG_DIRECTORY,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run in TensorBoard.")] = None,
+    force: ForceOption = False,
+    jobs: JobsOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Write a log directory for TensorBoard's PyTorch profiler plug-in and print the line that starts it."""
+    import shlex
+
+    messages = Messages(quiet, verbose)
+    result, traces = _attributed(paths, messages, jobs)
+    from profkit.reports.tensorboard import write_tensorboard
+
+    with messages.progress("writing TensorBoard files", float(len(traces))) as advance:
+        written = write_tensorboard(
+            result, traces, output, run=name or _run_name(paths), force=force, progress=lambda: advance(1.0)
+        )
+    for note in written.notes:
+        messages.warn(note)
+    messages.note(f"wrote {len(written.files)} files to {written.folder}")
+    print(f"tensorboard --logdir {shlex.quote(str(output))}")
+
+
+def perfetto(
+    paths: PathsArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, .json or .json.gz.")] = DEFAULT_TRACE,
+    cycle: Annotated[
+        str, typer.Option("--cycle", "-c", help="Which cycles: median, worst, all, or the number of one.")
+    ] = "median",
+    force: ForceOption = False,
+    jobs: JobsOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Cut cycles of all ranks out for ui.perfetto.dev, with lanes for phase, activity and collectives."""
+    messages = Messages(quiet, verbose)
+    result, traces = _attributed(paths, messages, jobs)
+    from profkit.export.selection import choose
+    from profkit.reports.perfetto import write_perfetto
+
+    chosen = choose(result, cycle)
+    events = write_perfetto(result, traces, chosen, output, force=force)
+    numbers = ", ".join(str(c.number) for c in chosen)
+    size = output.stat().st_size / 1e6
+    messages.note(f"wrote cycle {numbers} of {len(result.inputs)} ranks, {events} events, {size:.2f} MB")
+    print(output)
+
+
+def _attributed(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[Attribution, tuple[Trace, ...]]:
+    from profkit.attribution import attribute, needs_frames
+    from profkit.cli.run_facts import facts_near
+    from profkit.parsers.trace import read_traces
+
+    with messages.progress("reading traces", 1.0) as advance:
+        traces = read_traces(list(paths), jobs=jobs, progress=advance)
+    if any(needs_frames(t) for t in traces):
+        with messages.progress("reading Python frames", 1.0) as advance:
+            traces = read_traces(list(paths), frames=True, jobs=jobs, progress=advance)
+    result = attribute(traces, facts=facts_near(paths, traces), jobs=jobs)
+    for warning in result.warnings:
+        messages.detail(warning)
+    return result, traces
+
+
+def _run_name(paths: Sequence[str]) -> str:
+    """The folder that holds the traces, without its own ``traces`` level."""
+    place = Path(paths[0]).resolve()
+    folder = place if place.is_dir() else place.parent
+    return folder.parent.name if folder.name == "traces" else folder.name
