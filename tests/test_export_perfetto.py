@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import defaultdict
 from functools import cache
@@ -107,7 +108,7 @@ def test_lanes_tile_the_cycle_and_add_up(run: str, tmp_path: Path) -> None:
             spans = sorted(nanoseconds(e) for e in mine if e["cat"] == lane)
             assert spans[0][0] == cycle[0]
             assert spans[-1][1] == cycle[1]
-            assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+            assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
         here = parts[(parts["rank"] == row["rank"]) & (parts["cycle"] == row["cycle"])]
         by_activity: dict[str, int] = defaultdict(int)
         for event in mine:
@@ -116,7 +117,10 @@ def test_lanes_tile_the_cycle_and_add_up(run: str, tmp_path: Path) -> None:
                 by_activity[event["name"].replace("all-reduce", "allreduce").replace("copies", "memory")] += end - begin
         wanted = here.groupby("activity", observed=True)["duration_ns"].sum()
         for activity, value in wanted.items():
-            assert by_activity[str(activity).replace("comm", "other comm") if activity == "comm" else str(activity)] == value
+            assert (
+                by_activity[str(activity).replace("comm", "other comm") if activity == "comm" else str(activity)]
+                == value
+            )
 
 
 def test_slices_on_one_lane_nest(tmp_path: Path) -> None:
@@ -192,7 +196,9 @@ def test_choosing() -> None:
 def test_command_and_same_bytes(tmp_path: Path) -> None:
     folder = str(SAMPLES / "ngram" / "traces")
     for name in ("a.trace.json.gz", "b.trace.json.gz"):
-        done = CliRunner().invoke(build_app(), ["export", "perfetto", folder, "-o", str(tmp_path / name), "-c", "worst"])
+        done = CliRunner().invoke(
+            build_app(), ["export", "perfetto", folder, "-o", str(tmp_path / name), "-c", "worst"]
+        )
         assert done.exit_code == 0, done.output
         assert done.stdout.strip() == str(tmp_path / name)
     assert (tmp_path / "a.trace.json.gz").read_bytes() == (tmp_path / "b.trace.json.gz").read_bytes()

@@ -70,7 +70,9 @@ def test_its_parser_finds_our_numbers(run: str, tmp_path: Path) -> None:
         )
         assert memcpy + memset == pytest.approx(ours["memory"], abs=5.0)
         kernels = trace.gpu_ops.to_pandas()
-        sums = kernels[kernels["category"] == "kernel"].groupby("name", observed=True)["duration_ns"].agg(["sum", "size"])
+        sums = (
+            kernels[kernels["category"] == "kernel"].groupby("name", observed=True)["duration_ns"].agg(["sum", "size"])
+        )
         stat = theirs.kernel_stat
         assert dict(stat["count"].astype(int)) == dict(sums["size"])
         for name, row in sums.iterrows():
@@ -103,7 +105,7 @@ def test_files_are_listed_clean_and_repeat(tmp_path: Path) -> None:
 
 def renamed(trace: Trace, table: str, change: dict[str, str]) -> Trace:
     old = trace.table(table)
-    names = [change.get(n, n) for n in old.column("name").to_pylist()]
+    names = [change.get(str(n), str(n)) for n in old.column("name").to_pylist()]
     column = pa.array(names, pa.string()).dictionary_encode()
     return replace(trace, **{table: old.set_column(0, old.schema.field(0), column)})  # type: ignore[arg-type]
 
@@ -111,9 +113,10 @@ def renamed(trace: Trace, table: str, change: dict[str, str]) -> Trace:
 def test_other_implementations_count_and_held_names_are_freed(tmp_path: Path) -> None:
     """A custom all-reduce is communication too; recorded annotations of the plug-in's names count nothing."""
     traces = attributed("eagle3")[1]
-    names = {n for n in traces[0].gpu_ops.column("name").to_pylist() if n.startswith("ncclDevKernel_AllReduce")}
-    custom = dict.fromkeys(names, "void sglang::cross_device_reduce_1stage<__nv_bfloat16, 8>()")
-    compute = next(n for n in traces[0].gpu_ops.column("name").to_pylist() if "marlin" in n)
+    names = sorted({str(n) for n in traces[0].gpu_ops.column("name").to_pylist()})
+    reduces = [n for n in names if n.startswith("ncclDevKernel_AllReduce")]
+    custom = dict.fromkeys(reduces, "void sglang::cross_device_reduce_1stage<__nv_bfloat16, 8>()")
+    compute = next(n for n in names if "marlin" in n)
     changed = tuple(
         renamed(renamed(t, "gpu_ops", {**custom, compute: HOSTILE}), "annotations", {"draft_extend": "nccl:all_reduce"})
         for t in traces
@@ -157,6 +160,8 @@ def tensorboard(folder: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+        reader.join(30)
+        stderr.close()
 
 
 def ask(address: str, path: str, **query: str) -> Any:
