@@ -26,6 +26,7 @@ _NAMES: Mapping[HeadlinePart, str] = {
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH = 40
 MOST_KERNELS = 12
+CELL = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +131,27 @@ def _matrix_rows(cycle: CycleSummary) -> list[tuple[str, list[float | None]]]:
     rows: list[tuple[str, list[float | None]]] = []
     for phase in PHASES:
         cells = [cycle.parts_us[phase][a] for a in ACTIVITIES]
-        if any(c is None or c > 0 for c in cells):
+        if any(c is not None and c > 0 for c in cells):
             rows.append((phase, cells))
     return rows
 
 
+def _unseen(cycle: CycleSummary) -> list[str]:
+    return [p for p in PHASES if all(c is None for c in cycle.parts_us[p].values())]
+
+
 def _matrix(cycle: CycleSummary, style: Style) -> list[str]:
-    lines = [f"{style.dim}  {'us per cycle':<15}" + "".join(f"{a:>11}" for a in ACTIVITIES) + f"{'sum':>11}{style.end}"]
+    lines = [
+        f"{style.dim}  {'us per cycle':<15}"
+        + "".join(f"{a:>{CELL}}" for a in ACTIVITIES)
+        + f"{'sum':>{CELL}}{style.end}"
+    ]
     for phase, cells in _matrix_rows(cycle):
         known = [c for c in cells if c is not None]
-        total = f"{microseconds(sum(known)):>11}" if known else f"{'–':>11}"
-        lines.append(f"  {phase:<15}" + "".join(f"{microseconds(c):>11}" for c in cells) + total)
+        total = f"{microseconds(sum(known)):>{CELL}}" if known else f"{'–':>{CELL}}"
+        lines.append(f"  {phase:<15}" + "".join(f"{microseconds(c):>{CELL}}" for c in cells) + total)
+    if unseen := _unseen(cycle):
+        lines.append(f"  {style.dim}not observed: {', '.join(unseen)}{style.end}")
     return lines
 
 

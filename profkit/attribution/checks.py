@@ -57,17 +57,18 @@ def _left_out(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     if empty:
         prefill = sum(int(r.labels.prefill.any()) for r in ranks)
         why = "only prefill batches" if prefill else "no complete decode cycle"
+        who = "The trace holds" if len(ranks) == 1 else f"{len(empty)} of {len(ranks)} traces hold"
         yield Finding(
             "no_cycles",
             "problem",
-            f"{len(empty)} of {len(ranks)} traces hold {why}: record more decode steps (num_steps 10 or more).",
+            f"{who} {why}: record more decode steps (num_steps 10 or more).",
             tuple(empty),
             {"traces": len(empty)},
         )
     kinds: Counter[str] = Counter()
     for rank in ranks:
         kinds.update(rank.cycles.kind)
-    if kinds[PARTIAL] or kinds[PREFILL]:
+    if kinds[COUNTED] and (kinds[PARTIAL] or kinds[PREFILL]):
         yield Finding(
             "cycles_left_out",
             "info",
@@ -220,7 +221,7 @@ def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
     if isinstance(world, int) and world > len(group.ranks) and all(ranks[i].time_source == "gpu" for i in group.ranks):
         have = {ranks[i].info.rank for i in group.ranks}
         gone = [r for r in range(world) if r not in have] if None not in have else []
-        named = f" (missing: {', '.join(map(str, gone[:16]))})" if gone else ""
+        named = f" (missing: {', '.join(map(str, gone[:8]))}{', ...' * (len(gone) > 8)})" if gone else ""
         yield Finding(
             "ranks_missing",
             "warning",
@@ -288,9 +289,12 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
     others = [float(w.mean()) for r, w in enumerate(waits) if r != last and len(w)]
     # An even race is won by each rank equally often: one that is last in most calls is slow, not unlucky.
     if share > max(STRAGGLER_SHARE, 1.5 / len(numbers)) and others and min(others) > 500.0:
+        lost = np.mean(others) * matched.calls / max(_cycles_of(ranks, group), 1)
+        # A lag that costs the others a fraction of a percent is worth knowing, not worth hunting.
+        severe = lost > 0.02 * max(_typical_wall(ranks, group), 1.0)
         yield Finding(
             "straggler",
-            "warning",
+            "warning" if severe else "info",
             f"Rank {numbers[last]} arrives last in {share:.0%} of the collectives; the others wait "
             f"{np.mean(others) / 1000.0:.1f} us per call for it.",
             (place(ranks[group.ranks[last]]),),
@@ -305,6 +309,16 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
             (),
             {"mean_wait_us": mean / 1000.0, **figures},
         )
+
+
+def _cycles_of(ranks: Sequence[RankAnalysis], group: Group) -> int:
+    return min(int((np.array(ranks[i].cycles.kind) != PARTIAL).sum()) for i in group.ranks)
+
+
+def _typical_wall(ranks: Sequence[RankAnalysis], group: Group) -> float:
+    members = [ranks[i].cycles for i in group.ranks]
+    walls = np.concatenate([(c.end - c.start)[c.counted()] for c in members])
+    return float(np.median(walls)) if len(walls) else 0.0
 
 
 # --- the cycle as a whole -----------------------------------------------------------------------------

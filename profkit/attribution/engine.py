@@ -47,7 +47,7 @@ def attribute(
             f"{names}: no timeline in these traces (captures, or recorded without kernels); "
             "profile the server while it decodes"
         )
-    ranks = _analyse(usable, jobs)
+    ranks = _analyse(usable, jobs, _speculates(known))
     calls = [read_calls(t, r, known) for t, r in zip(usable, ranks, strict=True)]
     groups = match_groups(ranks, calls)
     cycle = summary.cycle_summary(ranks)
@@ -60,13 +60,21 @@ def attribute(
     return _result(ranks, calls, groups, cycle, findings, warnings)
 
 
-def _analyse(traces: Sequence[Trace], jobs: int | None) -> list[RankAnalysis]:
+def _speculates(facts: Facts) -> bool | None:
+    algorithm = facts.text("speculative.algorithm")
+    return None if algorithm is None else algorithm.lower() not in ("none", "null", "")
+
+
+def _analyse(traces: Sequence[Trace], jobs: int | None, speculative: bool | None) -> list[RankAnalysis]:
+    def one(trace: Trace) -> RankAnalysis:
+        return analyse_rank(trace, speculative=speculative)
+
     large = sum(t.gpu_ops.num_rows or t.cpu_ops.num_rows for t in traces) >= PARALLEL_OPS
     if len(traces) < 2 or jobs == 1 or not large:
-        return [analyse_rank(t) for t in traces]
+        return [one(t) for t in traces]
     # numpy and Arrow release the interpreter lock in the calls that take the time.
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        return list(pool.map(analyse_rank, traces))
+        return list(pool.map(one, traces))
 
 
 def _result(

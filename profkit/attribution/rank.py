@@ -50,14 +50,14 @@ class RankAnalysis:
         return {source: float(sums[i] / total) for i, source in enumerate(LABEL_SOURCES)}
 
 
-def analyse_rank(trace: Trace) -> RankAnalysis:
-    """Attribute one rank's trace."""
+def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalysis:
+    """Attribute one rank's trace; ``speculative`` says whether the server is known to speculate."""
     on_host = trace.info.kind == "cpu_only"
     ops = read_host_ops(trace) if on_host else read_ops(trace)
     labels = Labels.none(len(ops))
     label_by_annotation(trace, ops, labels)
     label_by_frame(trace, ops, labels)
-    label_by_structure(ops, labels)
+    label_by_structure(ops, labels, on_host=on_host, speculative=speculative)
     label_by_gpu_annotation(trace, ops, labels)
     cycles = find_cycles(ops, labels)
     timeline = exclusive_timeline(

@@ -26,6 +26,7 @@ from profkit.attribution.labels import (
 )
 from profkit.attribution.labels.dialect import NOTHING, marker_of
 from profkit.attribution.labels.plain import label_plain
+from profkit.attribution.labels.ring import forwards, label_ring
 from profkit.attribution.labels.sequence import Sequence, read_sequence
 from profkit.attribution.ops import Ops
 
@@ -58,8 +59,12 @@ class Landmark:
     last: int
 
 
-def label_by_structure(ops: Ops, labels: Labels) -> None:
-    """Label what is still open through landmarks; does nothing where there is none and no forward either."""
+def label_by_structure(ops: Ops, labels: Labels, *, on_host: bool = False, speculative: bool | None = None) -> None:
+    """Label what is still open through landmarks, or through the sizes of forwards where there is none.
+
+    ``on_host``: the ops are host ops of a trace without a GPU. ``speculative``: whether the server is known to
+    speculate; then a lone kind of forward is the verify of drafts that the host made.
+    """
     if not len(ops) or not labels.open().any():
         return
     sequence = read_sequence(ops, labels)
@@ -71,7 +76,10 @@ def label_by_structure(ops: Ops, labels: Labels) -> None:
         landmarks = _landmarks(sequence, labels, markers)
         _Ring(sequence, labels, landmarks).run()
     else:
-        label_plain(sequence, labels)
+        anchored = bool((labels.forward >= 0).any())
+        found = forwards(sequence, on_host=on_host) if not anchored and speculative is not False else []
+        if not found or not label_ring(sequence, labels, found):
+            label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
     _label_other_streams(ops, labels, sequence)
 
 
@@ -176,8 +184,13 @@ class _Ring:
 
     def _after_target(self, first: int, stop: int, right: str) -> None:
         """After a labelled forward without an accept marker: sampling, then perhaps a draft_extend."""
-        sampled = self.sequence.last_sampling(first, self.sequence.model_extent(first, stop)[0] or stop)
+        begin, end = self.sequence.model_extent(first, stop)
+        sampled = self.sequence.last_sampling(first, begin if end > begin else stop)
         cut = sampled + 1 if sampled >= 0 else first
+        if end <= begin and sampled < 0:
+            # No kernel is known to sample: what follows the forward in its batch is acceptance.
+            copies = np.flatnonzero(self.sequence.copy_in[first:stop])
+            cut = first + int(copies[0]) if len(copies) else stop
         self._set(first, cut, ACCEPT)
         self._extend(cut, stop, "A", right)
 
@@ -286,15 +299,13 @@ class _Ring:
 def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:
     """Ops on other streams: those of a replay go with it, eager ones are the scheduler's."""
     replay = ops.graph_launch & (ops.correlation >= 0)
-    if replay.any():
-        mine = sequence.op[replay[sequence.op]]
+    mine = sequence.op[replay[sequence.op] & (labels.phase[sequence.op] != UNLABELLED)]
+    if len(mine):
         keys, first = np.unique(ops.correlation[mine], return_index=True)
-        place = np.searchsorted(keys, ops.correlation)
-        safe = np.minimum(place, max(len(keys) - 1, 0))
-        hit = labels.open() & replay & (keys[safe] == ops.correlation if len(keys) else False)
+        place = np.minimum(np.searchsorted(keys, ops.correlation), len(keys) - 1)
+        hit = replay & (keys[place] == ops.correlation)
+        like = labels.phase[mine[first[place]]]
         for phase in (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE, OTHER):
-            labels.set(hit & (labels.phase[mine[first[safe]]] == phase), phase, "graph")
-    aside = np.ones(len(ops), np.bool_)
-    aside[ops.stream == sequence.stream] = False
+            labels.set(hit & (like == phase), phase, "graph")
     if (labels.phase[sequence.op] != UNLABELLED).any():
-        labels.set(aside & ~ops.graph_launch, OTHER, "graph")
+        labels.set((ops.stream != sequence.stream) & ~ops.graph_launch, OTHER, "graph")

@@ -8,13 +8,13 @@ from profkit.attribution.labels import ACCEPT, DECODE, OTHER, UNLABELLED, Labels
 from profkit.attribution.labels.sequence import Sequence
 
 
-def label_plain(sequence: Sequence, labels: Labels) -> None:
-    """Label forwards as ``decode``, the sampling after each as ``accept``, its preparation as ``decode``.
+def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> None:
+    """Label forwards as ``target``, the sampling after each as ``accept``, its preparation as ``target``.
 
     Several replays without sampling between them (piecewise graphs) are one forward. Eager forwards among replays
     are prefills. Forwards that are labelled already keep their label and split the rest alike.
     """
-    known = labels.phase[sequence.op] == DECODE
+    known = np.isin(labels.phase[sequence.op], (target, DECODE))
     anchored = bool((labels.forward[sequence.op] >= 0).any())
     model = known if anchored else sequence.model
     sampling = sequence.sampling & ~sequence.in_replay & ~known
@@ -30,19 +30,19 @@ def label_plain(sequence: Sequence, labels: Labels) -> None:
         following = int(parts[i + 1][0]) if i + 1 < len(parts) else len(sequence.op)
         if not anchored:
             prefill = mostly_graphs and not graphs[i]
-            _set(sequence, labels, first, stop, OTHER if prefill else DECODE, prefill=prefill)
+            _set(sequence, labels, first, stop, OTHER if prefill else target, prefill=prefill)
             if not prefill:
                 labels.forward[sequence.op[first:stop]] = len(labels.batch)
                 labels.batch.append(-1)
-        _glue(sequence, labels, stop, following, last=i + 1 == len(parts))
+        _glue(sequence, labels, stop, following, target, last=i + 1 == len(parts))
     # What was running when the recording began.
     remains = np.flatnonzero(sequence.model[: int(parts[0][0])])
     cut = int(remains[-1]) + 1 if len(remains) else 0
-    _set(sequence, labels, 0, cut, DECODE)
-    _glue(sequence, labels, cut, int(parts[0][0]), last=False)
+    _set(sequence, labels, 0, cut, target)
+    _glue(sequence, labels, cut, int(parts[0][0]), target, last=False)
 
 
-def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, *, last: bool) -> None:
+def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, target: int, *, last: bool) -> None:
     """Between two forwards: sampling, then the scheduler's work, then the next one's preparation."""
     sampled = sequence.last_sampling(first, stop)
     cut = sampled + 1 if sampled >= 0 else first
@@ -52,7 +52,7 @@ def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, *, last: bo
         found = np.flatnonzero((sequence.copy_in | sequence.meta)[cut:stop])
         prepare = cut + int(found[0]) if len(found) else stop
     _set(sequence, labels, cut, prepare, OTHER)
-    _set(sequence, labels, prepare, stop, DECODE)
+    _set(sequence, labels, prepare, stop, target)
 
 
 def _set(sequence: Sequence, labels: Labels, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:

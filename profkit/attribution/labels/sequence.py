@@ -15,7 +15,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _MODEL: Final = ("gemm", "attn", "moe", "norm", "rope", "kv_write", "comm", "activation")
-_GLUE: Final = ("attn.meta", "comm.barrier")
+# The scheduler broadcasts requests; a barrier moves nothing.
+_GLUE: Final = ("attn.meta", "comm.barrier", "comm.broadcast")
 # Ops that share a correlation although their launch is not recorded came from one replay, if there are this many.
 _LEAST_REPLAY: Final = 4
 
@@ -41,6 +42,8 @@ class Sequence:
     attention: Bools
     copy_in: Bools  # copies from the host
     meta: Bools  # planning of attention
+    embedding: Bools
+    gemm: Bools
     in_replay: Bools
     replay: Ints  # number of the replay, -1 outside
     typical_attention: int  # attention kernels of the heaviest replay
@@ -100,6 +103,8 @@ def read_sequence(ops: Ops, labels: Labels) -> Sequence:
         attention=attention,
         copy_in=copies_from_host(ops)[order],
         meta=ops.classes.mask("attn.meta")[order],
+        embedding=ops.classes.mask("embedding")[order],
+        gemm=ops.classes.mask("gemm")[order],
         in_replay=inside,
         replay=replay,
         typical_attention=int(heaviest),
