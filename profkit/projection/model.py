@@ -138,8 +138,9 @@ def make_cases(run: RunAnalysis, baseline: RunAnalysis | None, change: Change, s
 
 
 def curve_applies(cycle: ReplayCycle) -> bool:
-    """Whether every all-reduce of the cycle has a size that a curve can be read at."""
-    return bool((cycle.message_bytes[cycle.is_allreduce] > 0).all())
+    """Whether every all-reduce of the target's forward has a size that a curve can be read at."""
+    forward = cycle.is_allreduce & np.isin(cycle.phase, sorted(TARGET_FORWARD_PHASES))
+    return bool((cycle.message_bytes[forward] > 0).all())
 
 
 def _allreduce_ns(cycle: ReplayCycle, duration: Floats, change: Change, case: Case) -> Floats:
@@ -151,8 +152,12 @@ def _allreduce_ns(cycle: ReplayCycle, duration: Floats, change: Change, case: Ca
     if change.allreduce_us is not None:
         transfer = np.where(scaled, change.allreduce_us * 1e3, transfer)
     elif curve is not None:
-        size = np.maximum(cycle.message_bytes, 0) / 1024.0
-        transfer = np.where(scaled, (curve.alpha_us + curve.beta_us_per_kib * size) * 1e3, transfer)
+        size = cycle.message_bytes
+        priced = np.array([curve.at(float(max(s, 0))) * 1e3 for s in size.tolist()])
+        # The draft's messages are no larger than the target's; how large is not always known.
+        forward = size[np.isin(cycle.phase, sorted(TARGET_FORWARD_PHASES)) & (size > 0)]
+        guess = transfer if not len(forward) else np.minimum(transfer, curve.at(float(forward.max())) * 1e3)
+        transfer = np.where(scaled, np.where(size > 0, priced, guess), transfer)
     else:
         rows = scaled & np.isin(cycle.phase, [*TARGET_FORWARD_PHASES, "draft_extend"])
         transfer = np.where(rows, transfer * case.allreduce, transfer)

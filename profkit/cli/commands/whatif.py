@@ -1,0 +1,139 @@
+"""``profkit whatif``: what throughput would be if something were different, on both arms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from profkit.cli.console import Messages
+from profkit.cli.options import (
+    ForceOption,
+    Format,
+    FormatOption,
+    JobsOption,
+    OutputOption,
+    QuietOption,
+    VerboseOption,
+)
+
+if TYPE_CHECKING:
+    from profkit.collectives.cost import SizeLatency
+    from profkit.words import Phase
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("whatif")(whatif)
+
+
+def whatif(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The speculative run: a folder with log and traces.")],
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", "-b", help="The run without speculation; it is projected too.")
+    ] = None,
+    allreduce_us: Annotated[
+        float | None, typer.Option("--allreduce-us", help="Transfer of one all-reduce, in microseconds.")
+    ] = None,
+    allreduce_curve: Annotated[
+        str | None,
+        typer.Option("--allreduce-curve", help="A curve measured on another host; 'list' shows them."),
+    ] = None,
+    wait_us: Annotated[
+        float | None, typer.Option("--wait-us", help="Wait for late ranks per all-reduce, in microseconds.")
+    ] = None,
+    accept_len: Annotated[
+        float | None, typer.Option("--accept-len", help="Tokens per request and cycle, the bonus token counted.")
+    ] = None,
+    draft_tokens: Annotated[
+        int | None, typer.Option("--draft-tokens", help="Verified rows per request (--speculative-num-draft-tokens).")
+    ] = None,
+    idle: Annotated[
+        float | None, typer.Option("--idle", help="Share of today's idle time that stays: 0 removes all, 1 keeps it.")
+    ] = None,
+    compute: Annotated[
+        list[str] | None, typer.Option("--compute", metavar="PHASE=FACTOR", help="Scale a phase's compute; repeatable.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    jobs: JobsOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Replay the measured cycles with a change: both arms, before and after."""
+    if allreduce_curve == "list":
+        _list_curves()
+        return
+    from profkit.cli.sinks import write
+    from profkit.errors import UsageError
+    from profkit.jsonio import dumps
+    from profkit.pipeline import analyse_path
+    from profkit.projection import Change, project
+    from profkit.reports import whatif as report
+
+    if form not in (Format.TABLE, Format.JSON, Format.MARKDOWN):
+        raise UsageError(f"a projection has no {form} form; choose table, json or markdown")
+    change = Change(
+        allreduce_us=allreduce_us,
+        allreduce_curve=_curve(allreduce_curve),
+        wait_us=wait_us,
+        accept_len=accept_len,
+        draft_tokens=draft_tokens,
+        idle=idle,
+        compute_scale=_scales(compute or []),
+    )
+    if change == Change():
+        raise UsageError("say what would be different, for example --allreduce-us 20 or --draft-tokens 2")
+    change.check(None)
+    messages = Messages(quiet, verbose)
+    with messages.progress("reading runs", 2.0) as advance:
+        candidate = analyse_path(run, jobs=jobs, progress=advance)
+        base = analyse_path(baseline, jobs=jobs, progress=advance) if baseline is not None else None
+    projection = project(candidate, base, change)
+    if form is Format.JSON:
+        text = dumps(projection)
+    else:
+        text = report.terminal(projection) if form is Format.TABLE else report.as_markdown(projection)
+    write(output, lambda sink: sink.write(text.encode()), force=force)
+    for analysis in (candidate, *([base] if base else [])):
+        for warning in analysis.warnings:
+            messages.warn(warning)
+
+
+def _curve(name: str | None) -> SizeLatency | None:
+    if name is None:
+        return None
+    from profkit.collectives.cost import reference_curves
+    from profkit.errors import UsageError
+
+    curves = reference_curves()
+    if name not in curves:
+        raise UsageError(f"no all-reduce curve is called {name}; known are {', '.join(sorted(curves))}")
+    return curves[name]
+
+
+def _list_curves() -> None:
+    from profkit.collectives.cost import reference_curves
+
+    for name, curve in sorted(reference_curves().items()):
+        typer.echo(f"{name}: {curve.alpha_us:g} us + {curve.beta_us_per_kib:g} us/KiB ({curve.source})")
+
+
+def _scales(texts: list[str]) -> dict[Phase, float]:
+    from profkit.errors import UsageError
+    from profkit.words import PHASES
+
+    scales: dict[Phase, float] = {}
+    for text in texts:
+        name, _, factor = text.partition("=")
+        phase = next((p for p in PHASES if p == name), None)
+        try:
+            if phase is None:
+                raise ValueError
+            scales[phase] = float(factor)
+        except ValueError:
+            known = ", ".join(PHASES)
+            raise UsageError(f"--compute {text}: give PHASE=FACTOR, such as verify=0.9; phases are {known}") from None
+    return scales
