@@ -259,6 +259,7 @@ CYCLES = _schema(
     ("kind", pa.string()),  # counted, partial, prefill
     ("confidence", pa.float64()),  # share of the cycle's GPU time that some pass labelled
     ("overlapped_comm_ns", pa.int64()),
+    ("host_ns", pa.int64()),  # host time to the next cycle, waits for the GPU left out; null where not recorded
 )
 OPS = _schema(  # one row per GPU op: what attribution decided about it
     ("gpu_op", pa.int64()),  # row of the trace's gpu_ops

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.attribution.cycles import Cycles, find_cycles
+from profkit.attribution.host import host_time
 from profkit.attribution.host_timeline import read_host_ops
 from profkit.attribution.idle import idle_by_cause
 from profkit.attribution.labels import Labels
@@ -34,6 +35,7 @@ class RankAnalysis:
     timeline: Timeline
     parts: Ints
     idle: Ints
+    host_ns: Ints
     time_source: str
 
     def labelled_by(self) -> dict[LabelSource, float]:
@@ -78,5 +80,6 @@ def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalys
         timeline=timeline,
         parts=timeline.parts(len(cycles)),
         idle=idle_by_cause(trace, ops, labels, cycles, timeline),
+        host_ns=host_time(trace, ops, cycles),
         time_source="cpu" if on_host else "gpu",
     )

@@ -93,6 +93,7 @@ def cycles_table(number: int, rank: RankAnalysis, shift: int | None) -> pa.Table
             "kind": pa.array(list(cycles.kind), pa.string()),
             "confidence": cycles.confidence,
             "overlapped_comm_ns": rank.timeline.overlapped,
+            "host_ns": _nullable(rank.host_ns),
         },
     )
 

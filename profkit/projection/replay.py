@@ -43,6 +43,7 @@ class ReplayCycle:
     message_bytes: Ints
     released: Ints  # index of the op that ended last before each op, -1 for none
     ahead: Ints  # index of the op ahead on the same stream, -1 for none
+    host_ns: int  # host time to the next cycle, waits for the GPU left out; -1 where not recorded
 
 
 def _texts(table: object, name: str) -> npt.NDArray[np.str_]:
@@ -61,6 +62,7 @@ def cycles_of(attribution: Attribution, batch_size: int | None) -> Iterator[Repl
     kind, size = _texts(cycles, "kind"), _integers(cycles, "batch_size")
     rank, number = _integers(cycles, "rank"), _integers(cycles, "cycle")
     begin, end = _integers(cycles, "start_ns"), _integers(cycles, "end_ns")
+    host = _integers(cycles, "host_ns")
     wanted = kind == "counted"
     if batch_size is not None:
         wanted &= size == batch_size
@@ -78,6 +80,9 @@ def cycles_of(attribution: Attribution, batch_size: int | None) -> Iterator[Repl
         op_phase, op_activity = _texts(ops, "phase"), _texts(ops, "activity")
         mine = np.flatnonzero((call_rank == own_rank) & (call_kind == "all_reduce"))
         place = {int(op): int(row) for op, row in zip(call_op[mine], mine, strict=True)}
+        # One pace per rank: at the edges of a recording single cycles lack launches.
+        known = host[rows][host[rows] >= 0]
+        pace = int(np.median(known)) if len(known) else -1
         for row in rows:
             chosen = np.flatnonzero(op_cycle == number[row])
             chosen = chosen[np.argsort(op_start[chosen], kind="stable")]
@@ -99,6 +104,7 @@ def cycles_of(attribution: Attribution, batch_size: int | None) -> Iterator[Repl
                 message_bytes=np.where(found, call_bytes[call], -1),
                 released=released,
                 ahead=ahead,
+                host_ns=pace,
             )
 
 
