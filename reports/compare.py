@@ -137,22 +137,52 @@ def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> 
     )
 
 
-def terminal(comparison: Comparison) -> tuple[list[str], list[str], list[list[str]]]:
-    """Sentences for the first screen; columns and rows of the table below, without columns that say nothing."""
+TERMINAL_COLUMNS = ("metric", "base", "candidate", "unit", "change", "95% interval", "p", "seen from", "n", "verdict")
+
+
+def _terminal_row(metric: MetricComparison) -> list[str]:
+    bounds = metric.interval
+    return [
+        visible(metric.title) + (" *" if metric.role == "primary" else ""),
+        figure(metric.base.median),
+        figure(metric.candidate.median),
+        visible(metric.unit),
+        percent(metric.change),
+        NOT_KNOWN if bounds is None else f"{percent(bounds.low)} to {percent(bounds.high)}",
+        p_value(metric.p_adjusted),
+        percent(metric.minimum_detectable, signed=False),
+        f"{metric.base.n}, {metric.candidate.n}",
+        metric.verdict.replace("_", " "),
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Columns under each other, without those that say nothing in any row."""
+    telling = [i for i in range(len(rows[0])) if any(row[i] not in (NOT_KNOWN, "") for row in rows[1:])]
+    widths = {i: max(len(row[i]) for row in rows) for i in telling}
+    left = {0, TERMINAL_COLUMNS.index("unit"), len(TERMINAL_COLUMNS) - 1}
+    return [
+        "  ".join(row[i].ljust(widths[i]) if i in left else row[i].rjust(widths[i]) for i in telling).rstrip()
+        for row in rows
+    ]
+
+
+def terminal(comparison: Comparison) -> tuple[list[str], list[str]]:
+    """Sentences for the first screen, and the lines of the table below."""
     lines = [headline(comparison)]
     primary = comparison.metric(comparison.primary)
     if primary and primary.verdict == "cannot_say" and (within := within_line(primary)):
         lines.append(f"  {within}")
-    lines.append(
-        f"  {launches(len(comparison.base))} of the base, {launches(len(comparison.candidate))} of the candidate"
-    )
+    load = "" if primary is None or primary.running_req is None else f", at {primary.running_req} running per DP rank"
+    base, candidate = launches(len(comparison.base)), launches(len(comparison.candidate))
+    lines.append(f"  {base} of the base, {candidate} of the candidate{load}")
     lines += [f"  moved: {move_line(m)}" for m in comparison.moved[:LISTED_MOVES]]
     shown, hidden = _shown(comparison.differences)
     lines += [f"  differs: {difference_line(d)}" for d in shown]
     if hidden:
         lines.append(f"  differs: {count(hidden, 'more key')} (see --format json)")
     lines += [f"  kernels: {kernel_line(k)}" for k in comparison.kernels[:LISTED_MOVES]]
-    rows = [_row(m) for m in comparison.metrics]
-    telling = [i for i in range(len(COLUMNS)) if any(row[i] != NOT_KNOWN for row in rows)]
-    columns = [COLUMNS[i] for i in telling]
-    return [visible(line) for line in lines], columns, [[row[i] for i in telling] for row in rows]
+    rows = [list(TERMINAL_COLUMNS), *(_terminal_row(m) for m in comparison.metrics)]
+    table = _aligned(rows)
+    notes = "* primary; p of the others is adjusted for their number; seen from: the change found with 80% probability"
+    return [visible(line) for line in lines], [*table, notes]

@@ -295,3 +295,14 @@ def test_which_folders_are_runs(tmp_path: Path) -> None:
     assert run_paths(log) == [log]
     Path("empty").mkdir()
     assert run(["compare", "empty", "a"]) == 3
+
+
+def test_one_broken_run_does_not_keep_the_others_out(capsys: pytest.CaptureFixture[str]) -> None:
+    repeats(Path("many"), 60.0, 1, 3)
+    (Path("many") / "launch-1" / "server.log").write_text("nothing of interest\n")
+    assert run(["add", "many", "-q"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out.count("added") == 2
+    assert "1 of 3 runs could not be added" in captured.err
+    assert run(["add", "many/launch-1", "-q"]) == 3
+    assert len(Store.open(Path("profkit-store")).records()) == 2

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profkit.comparison.fingerprint import Scalar
 from profkit.comparison.launch import launch_of
 from profkit.errors import InputError, UsageError
 from profkit.store.layout import MARKER
@@ -247,3 +248,20 @@ def test_weeks_turn_over_with_the_iso_year() -> None:
     for bad in ("2025-W53", "2026-48", "2026-W00", "W48", "2026-W48 "):
         with pytest.raises(UsageError):
             monday(bad)
+
+
+def test_odd_facts_and_names_come_back(tmp_path: Path) -> None:
+    facts: dict[str, Scalar] = {"gpu.power_cap_w": float("nan"), "gpu.name": "\u202e\x00 \"'", "server_args.big": 2**70}
+    added = add_run(tmp_path / "s", analysis("caf\udce9 \n", 60.0, facts=facts))
+    store = Store.open(tmp_path / "s")
+    [record] = store.records()
+    assert store.problems == []
+    assert record == added.record
+    assert "gpu.power_cap_w" not in record.fingerprint
+    assert record.fingerprint["server_args.big"] == 2**70
+
+
+@pytest.mark.parametrize("config", ["a,b", "a=b", "a\nb", "x" * 121])
+def test_configurations_have_names_that_can_be_selected(tmp_path: Path, config: str) -> None:
+    with pytest.raises(UsageError, match="printable"):
+        add_run(tmp_path / "s", analysis(), config=config)

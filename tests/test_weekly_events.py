@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from profkit.comparison.fingerprint import Scalar
 from profkit.comparison.launch import Launch
+from profkit.comparison.metrics import Measurement
 from profkit.config import Config, Goal, Promise, Thresholds, Tracked, Triaged
 from profkit.errors import InputError
 from profkit.forecast import LeverForecast, PlanForecast, Range
@@ -270,3 +272,25 @@ def test_weeks_without_runs_are_refused_with_a_sentence(launches: list[Launch]) 
 def test_a_week_after_the_last_run_is_missing_for_all(launches: list[Launch]) -> None:
     report = weekly(launches, week="2026-W49")
     assert [[e.kind for e in r.events] for r in report.configurations] == [["missing"], ["missing"]]
+
+
+def flat_history(seed: int, noise: float) -> list[Launch]:
+    """Ten weeks of six launches in which nothing happens."""
+    random = np.random.default_rng(seed)
+    launches = []
+    for week in WEEKS:
+        for i in range(6):
+            value = float(60 * (1 + noise * random.standard_normal()))
+            measured = (Measurement("throughput", value, "tok/s", 1, 40),)
+            name = f"{week}-{i}"
+            launches.append(Launch(name, measured, {"gpu.name": "x"}, id=name, config="eagle3", week=week))
+    return launches
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+def test_nothing_is_made_of_weeks_in_which_nothing_happens(noise: float) -> None:
+    events = 0
+    for seed in range(40):
+        report = row(weekly(flat_history(seed, noise)))
+        events += len(report.events) + len(report.history)
+    assert events / (40 * (len(WEEKS) - 1)) <= 0.05

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -69,11 +70,16 @@ def cause_class(key: str) -> CauseClass | None:
     return None
 
 
+def _no_number(value: Scalar) -> bool:
+    """NaN and infinity state nothing (and TOML can hold them)."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def fingerprint(facts: Facts, labels: Mapping[str, str]) -> dict[str, Scalar]:
     """The facts that identify the system and the task, by name; models are named by the last part of their path."""
     known: dict[str, Scalar] = {key: fact.value for key, fact in facts.items()}
     known |= {f"labels.{key}": value for key, value in labels.items()}
-    result = {key: value for key, value in sorted(known.items()) if cause_class(key) is not None}
+    result = {k: v for k, v in sorted(known.items()) if cause_class(k) is not None and not _no_number(v)}
     for key in _NAMED_BY_PATH:
         if isinstance(value := result.get(key), str):
             result[key] = value.rstrip("/").rsplit("/", 1)[-1]

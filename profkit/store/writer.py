@@ -22,6 +22,8 @@ from profkit.store.reader import Store
 from profkit.store.tables import result_tables, with_head
 from profkit.week import monday, week_of
 
+LONGEST_NAME = 120
+
 
 @dataclass(frozen=True, slots=True)
 class Added:
@@ -35,6 +37,8 @@ def _filed_as(analysis: RunAnalysis, config: str | None, week: str | None) -> tu
     config = config or analysis.config
     if not config:
         raise UsageError(f'{analysis.name}: no configuration name; give --config, or config = "..." in run.toml')
+    if len(config) > LONGEST_NAME or any(c in ",=" or not c.isprintable() for c in config):
+        raise UsageError(f"configuration {config!r}: use up to {LONGEST_NAME} printable characters without , and =")
     if week is None:
         week = week_of(analysis.date) if analysis.date else None
         if week is None:
@@ -124,7 +128,7 @@ def add_run(
     every_label = {**analysis.labels, **(labels or {})}
     record = RunRecord(
         id=run_id(key, config, week, every_label, __version__),
-        name=analysis.name,
+        name=analysis.name.encode("utf-8", "replace").decode(),  # folder names need not be UTF-8
         config=config,
         week=week,
         date=analysis.date,

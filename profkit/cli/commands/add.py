@@ -100,17 +100,30 @@ def _add_runs(
     jobs: int | None,
     messages: Messages,
 ) -> None:
+    from profkit.errors import InputError, UsageError
     from profkit.escape import visible
     from profkit.sources import analyse_runs, run_paths
     from profkit.store.writer import add_run
 
     paths = [path for run in runs for path in run_paths(run)]
+    failed = 0
     with messages.progress("analysing", len(paths)) as advance:
-        for analysis in analyse_runs(paths, jobs=jobs, advance=advance):
-            added = add_run(root, analysis, config=config, week=week, labels=labels)
+        for path in paths:
+            try:
+                [analysis] = analyse_runs([path], jobs=jobs, advance=advance)
+                added = add_run(root, analysis, config=config, week=week, labels=labels)
+            except (InputError, UsageError) as error:
+                if len(paths) == 1:
+                    raise
+                # One broken run must not keep the others out.
+                messages.warn(str(error))
+                failed += 1
+                continue
             record = added.record
             state = "added" if added.new else "already there"
             typer.echo(visible(f"{record.id}  {record.config}  {record.week}  {record.name}  {state}"))
             for warning in analysis.warnings:
                 messages.detail(f"{record.name}: {warning}")
+    if failed:
+        raise InputError(f"{failed} of {len(paths)} runs could not be added (see the warnings); the others were")
     messages.note(f"store: {root}")

@@ -120,22 +120,20 @@ def _show(comparison: Comparison, title: str, form: Format, output: Path | None,
     write(output, lambda sink: sink.write(text.encode()), force=force)
 
 
+STYLES = {"better": "bold green", "worse": "bold red", "no_change": "bold", "cannot_say": "bold yellow"}
+
+
 def _terminal(comparison: Comparison) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from profkit.reports.compare import terminal
 
     console = out()
     assert isinstance(console, Console)
-    lines, columns, rows = terminal(comparison)
-    for line in lines:
+    lines, table = terminal(comparison)
+    console.print(lines[0], style=STYLES[comparison.verdict], soft_wrap=True)
+    for line in (*lines[1:], "", *table):
         console.print(line, soft_wrap=True)
-    console.print()
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
 
 
 def _check(comparison: Comparison, conditions: list[FailOn], messages: Messages) -> None:
