@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from profkit.simulation.dialects import outer_frames
 from profkit.simulation.engine import SCHEDULE_STREAM, Block, Host
 from profkit.simulation.ops import Op
 from profkit.simulation.scenario import Scenario
@@ -114,10 +115,15 @@ class TraceWriter:
   "traceEvents": ["""
 
     def _kept_host(self) -> list[Host]:
-        if self.scenario.recording.evidence != "host":
+        evidence = self.scenario.recording.evidence
+        if evidence not in ("host", "launches"):
             return []
         first = self.simulation.recorded.start_ns[self.rank]
-        return [h for h in self.simulation.machine.host if int(h.start[self.rank]) >= first]
+        return [
+            h
+            for h in self.simulation.machine.host
+            if int(h.start[self.rank]) >= first and (evidence == "host" or h.category.startswith("cuda_"))
+        ]
 
     def _host_events(self) -> Iterator[str]:
         """Operators, annotations and frames, in the order in which they began."""
@@ -125,22 +131,41 @@ class TraceWriter:
         events = sorted(
             (h for h in self._kept_host() if not h.category.startswith("cuda_")), key=lambda h: int(h.start[rank])
         )
+        index = 0
+        frames: list[tuple[int, int]] = []  # id and end of the frames around
         python = 0
-        for index, event in enumerate(events):
-            start = int(event.start[rank])
-            if event.category == "python_function":
+
+        def event_text(category: str, name: str, start: int, end: int, external: int) -> str:
+            nonlocal index, python
+            if category == "python_function":
+                while frames and frames[-1][1] <= start:
+                    frames.pop()
                 python += 1
-                args = f'"Python parent id": {python - 1 or "null"}, "Python id": {python}, "Ev Idx": {index}'
+                args = f'"Python parent id": {frames[-1][0] if frames else "null"}, "Python id": {python}'
+                frames.append((python, end))
             else:
-                args = f'"External id": {event.external},"Record function id": 0, "Ev Idx": {index}'
-            yield f"""
+                args = f'"External id": {external},"Record function id": 0'
+            text = f"""
   {{
-    "ph": "X", "cat": "{event.category}", "name": "{event.name}", "pid": {pid}, "tid": {pid},
-    "ts": {self._us(start + shift)}, "dur": {self._us(int(event.end[rank]) - start)},
+    "ph": "X", "cat": "{category}", "name": "{name}", "pid": {pid}, "tid": {pid},
+    "ts": {self._us(start + shift)}, "dur": {self._us(end - start)},
     "args": {{
-      {args}
+      {args}, "Ev Idx": {index}
     }}
   }},"""
+            index += 1
+            return text
+
+        if self.scenario.recording.python_stacks and self.scenario.recording.evidence == "host":
+            recorded = self.simulation.recorded
+            begin, stop = recorded.start_ns[rank], recorded.stop_ns[rank]
+            for place, name in enumerate(outer_frames()):
+                yield event_text("python_function", name, begin - 900 + 200 * place, stop - 200 * place, 0)
+            for event in self.simulation.machine.host:
+                if event.category == "python_function" and event.start[rank] < begin < event.end[rank]:
+                    yield event_text(event.category, event.name, begin - 200, int(event.end[rank]), 0)
+        for event in events:
+            yield event_text(event.category, event.name, int(event.start[rank]), int(event.end[rank]), event.external)
 
     def _runtime(self, event: Host, shift: int) -> str:
         start = int(event.start[self.rank])
@@ -256,7 +281,7 @@ class TraceWriter:
         )
 
     def _gpu_annotations(self, hulls: dict[tuple[int, int], list[int]], shift: int) -> Iterator[str]:
-        if self.scenario.recording.evidence == "markers":
+        if self.scenario.recording.evidence in ("markers", "launches"):
             return
         names = {h.external: h.name for h in self.simulation.machine.host if h.category == "user_annotation"}
         for (external, stream), (start, end) in sorted(hulls.items(), key=lambda item: item[1]):

@@ -131,6 +131,7 @@ class Program:
         """Schedule, launch and process one cycle."""
         machine, names = self.machine, self.names
         self.cycle_batch[cycle] = batch
+        names.cycle = cycle
         self._choose(cycle)
         machine.launch([self.kernels.copy(_H2D, 8 * batch, 1.4)], SCHEDULE_STREAM)
         machine.wait_event(MAIN_STREAM, SCHEDULE_STREAM)

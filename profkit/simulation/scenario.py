@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 Algorithm: TypeAlias = Literal["none", "EAGLE", "EAGLE3", "STANDALONE", "MTP", "NGRAM", "DFLASH"]
 Worker: TypeAlias = Literal["v1", "v2", "vllm"]
 Dialect: TypeAlias = Literal["none", "0.5.11", "0.5.14", "0.5.20", "vllm"]
-Evidence: TypeAlias = Literal["host", "gpu_annotations", "markers"]
+Evidence: TypeAlias = Literal["host", "launches", "gpu_annotations", "markers"]
 Collective: TypeAlias = Literal["nccl", "custom", "flashinfer_fused", "pcie_ipc", "multimem"]
 
 
@@ -120,7 +120,8 @@ class Recording:
     time: str = "09:12:04"
     cycles: int = 8  # complete cycles per trace
     start_skew_cycles: tuple[int, ...] = ()  # ranks that begin to record this many cycles later
-    evidence: Evidence = "host"
+    evidence: Evidence = "host"  # launches: runtime calls only; then GPU events with or without annotations
+    detailed: bool = False  # step annotations carry query and key lengths and a forward id
     python_stacks: bool = False
     flows: bool = False
     graph_ids: bool = True
