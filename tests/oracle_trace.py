@@ -15,7 +15,8 @@ from profkit import tables
 from profkit.trace import Trace, TraceInfo, TraceKind
 
 GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset"}
-LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime", "driver"}
+LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime", "driver", "Runtime"}
+OLD_CATEGORIES = {"Kernel": "kernel", "Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "Operator": "cpu_op"}
 RANK = re.compile(r"(?:-|^)TP-(\d+)(?:-DP-(\d+))?(?:-PP-(\d+))?(?:-EP-(\d+))?")
 
 
@@ -24,9 +25,10 @@ def nanoseconds(value: Any) -> int | None:
     if value is None or isinstance(value, bool):
         return None
     try:
-        return int(Decimal(str(value)) * 1000)
-    except ArithmeticError:
+        found = int(Decimal(str(value)) * 1000)
+    except (ArithmeticError, ValueError):
         return None
+    return found if -(2**63) <= found < 2**63 else None
 
 
 def integer(value: Any) -> int | None:
@@ -77,8 +79,12 @@ def read(path: Path) -> Trace:
             "duration_ns": nanoseconds(event.get("dur")),
         }
         host = {"pid": integer(event.get("pid")), "tid": integer(event.get("tid"))}
-        external = {"external_id": integer(args.get("External id", args.get("external id")))}
-        category = event.get("cat")
+        external = {
+            "external_id": integer(
+                args.get("external id") if args.get("External id") is None else args.get("External id")
+            )
+        }
+        category = OLD_CATEGORIES.get(event.get("cat"), event.get("cat"))
         if category in GPU_CATEGORIES:
             rows["gpu_ops"].append(
                 common

@@ -10,6 +10,8 @@ from profkit.parsers.trace.scan import BOUNDARY, INCOMPLETE, Buffer, Layout, com
 
 # An event above this size is damage: real ones stay below a megabyte.
 MAX_EVENT = 64 << 20
+# An event that is not complete within this size is looked upon as damaged if a sound one lies behind it.
+_CREDIBLE_EVENT = 256 << 10
 # Limits of the search for the next sound event, so that hostile text costs linear time.
 _RESYNC_EVENT = 1 << 20
 _RESYNC_TRIES = 200
@@ -105,23 +107,38 @@ class Walker:
                 continue
             if previous_end != INCOMPLETE:
                 self._layout.learn(text, previous_end, position, end)
-            stop = value_end(text, position, min(end, position + MAX_EVENT))
-            if stop != INCOMPLETE:
-                event, strict = _read_one(text, position, stop)
-                if event is not None:
-                    if not strict:
-                        self.damage.loose(offset + position)
-                    walked.events.append(event)
+            stop, taken = self._take(text, position, min(end, position + _CREDIBLE_EVENT), offset, walked)
+            if taken:
+                previous_end = position = stop
+                continue
+            if stop == INCOMPLETE and not final and end - position <= _CREDIBLE_EVENT:
+                return walked
+            # It is damaged, or larger than any seen: a sound event behind it decides.
+            following = _next_event(text, position, end if stop == INCOMPLETE else stop)
+            if stop == INCOMPLETE and following == INCOMPLETE:
+                stop, taken = self._take(text, position, min(end, position + MAX_EVENT), offset, walked)
+                if taken:
                     previous_end = position = stop
                     continue
-            # Either the end of the text cuts it off, or it is damaged: a complete event behind it decides.
-            following = _next_event(text, position, end if stop == INCOMPLETE else stop)
-            if following == INCOMPLETE:
                 if stop == INCOMPLETE and (final or end - position < MAX_EVENT):
                     return walked
+            if following == INCOMPLETE:
                 following = end if stop == INCOMPLETE else stop
             self.damage.bad(offset + position)
             position, previous_end = following, INCOMPLETE
+
+    def _take(self, text: Buffer, position: int, end: int, offset: int, walked: Walked) -> tuple[int, bool]:
+        """Read the event at ``position``: its end, or :data:`INCOMPLETE`, and whether it was sound."""
+        stop = value_end(text, position, end)
+        if stop == INCOMPLETE:
+            return INCOMPLETE, False
+        event, strict = _read_one(text, position, stop)
+        if event is None:
+            return stop, False
+        if not strict:
+            self.damage.loose(offset + position)
+        walked.events.append(event)
+        return stop, True
 
     @staticmethod
     def _garbage(text: Buffer, position: int, end: int) -> int:
