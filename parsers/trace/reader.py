@@ -11,7 +11,7 @@ import msgspec
 
 from profkit.errors import InputError, Problem
 from profkit.parsers.trace.events import FRAME, Event, decode_events
-from profkit.parsers.trace.scan import Layout, find_events
+from profkit.parsers.trace.scan import INCOMPLETE, Layout, find_array_end, find_events
 from profkit.parsers.trace.source import Source
 from profkit.parsers.trace.walk import Walker
 
@@ -129,10 +129,19 @@ class Reader:
             if walked.ended:
                 return True
             if self._complete:
-                return False
+                return self._end_behind_damage()
             if not moved and self._begin == 1 and self._end == len(self._buffer):
                 self._grow()
             self._fill()
+
+    def _end_behind_damage(self) -> bool:
+        """Whether the events end in a damaged one; the file is cut off otherwise."""
+        position = find_array_end(self._buffer, self._begin, self._end)
+        if position == INCOMPLETE:
+            return False
+        self._walker.damage.bad(self._base + self._begin)
+        self._begin = position
+        return True
 
     def _decode_chunk(self) -> bool:
         """Decode everything up to the last separator at once; false when the careful way is needed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from typing import NamedTuple, TypeAlias
 
@@ -17,7 +19,10 @@ _SPACE = re.compile(rb"[ \t\r\n]*")
 _COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
 _COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
 _FIRST_KEY = re.compile(rb'\{[ \t\r\n]*"[A-Za-z_][^"\\]*"')
-BOUNDARY = re.compile(rb'\}[ \t\r\n]*,[ \t\r\n]*(?=\{[ \t\r\n]*"[A-Za-z_])')
+# Anything behind which an event may begin, also where a brace or a comma is missing.
+BOUNDARY = re.compile(rb'[,}][ \t\r\n]*(?=\{[ \t\r\n]*"[A-Za-z_])')
+_ARRAY_END = re.compile(rb'\}[ \t\r\n]*\][ \t\r\n]*(?=,[ \t\r\n]*"|\})')
+_ARRAY_END_TRIES = 40
 _FRAME_START = re.compile(
     rb'\{[ \t\r\n]*"ph"[ \t\r\n]*:[ \t\r\n]*"X"[ \t\r\n]*,[ \t\r\n]*"cat"[ \t\r\n]*:[ \t\r\n]*"python_function"'
 )
@@ -92,6 +97,19 @@ def find_events(text: Buffer, end: int, *, complete: bool, label: str) -> Start 
     if complete:
         raise InputError(f"{label}: ends before its traceEvents begin; it is cut off, or no torch-profiler trace")
     return None
+
+
+def find_array_end(text: Buffer, position: int, end: int) -> int:
+    """The end of the array of events when the last of them is damaged, or :data:`INCOMPLETE`.
+
+    It is a closing bracket behind which the rest of the document makes sense.
+    """
+    found = list(_ARRAY_END.finditer(text, position, end))
+    for bracket in found[-_ARRAY_END_TRIES:]:
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(b'{"traceEvents": null' + bytes(text[bracket.end() : end]))
+            return bracket.end()
+    return INCOMPLETE
 
 
 class Layout:

@@ -7,6 +7,7 @@ A damaged or cut-off container yields every byte that can be unpacked; what was 
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import lzma
@@ -131,9 +132,12 @@ class _TolerantGzip:
 class _FastGzip:
     """igzip while the file is sound; from the first error on the tolerant reader, from the same place."""
 
-    def __init__(self, path: Path, file: io.RawIOBase, report: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, path: Path, file: io.RawIOBase, report: Callable[[str, str], None], opened: contextlib.ExitStack
+    ) -> None:
         self._path = path
         self._report = report
+        self._opened = opened
         self._fast: Any = _GZIP.GzipFile(fileobj=cast(IO[bytes], file), mode="rb")
         self._slow: _TolerantGzip | None = None
         self._done = 0
@@ -143,7 +147,8 @@ class _FastGzip:
             try:
                 count = int(self._fast.readinto(view))
             except _GZIP_ERRORS:
-                self._slow = _TolerantGzip(self._path.open("rb"), self._report)
+                again = self._opened.enter_context(self._path.open("rb"))
+                self._slow = _TolerantGzip(again, self._report)
                 self._skip(self._slow)
             else:
                 self._done += count
@@ -217,7 +222,15 @@ class Source:
         self._limit = _max_unpacked()
         self._file = file
         self._counted = _Counted(file)
-        self._reader, self.packed = self._unpacker(path, member)
+        # Closed together, in whatever state of damage.
+        self._opened = contextlib.ExitStack()
+        if file is not sys.stdin.buffer:
+            self._opened.callback(file.close)
+        try:
+            self._reader, self.packed = self._unpacker(path, member)
+        except BaseException:
+            self._opened.close()
+            raise
 
     def _report(self, kind: str, detail: str) -> None:
         if kind in ("truncated", "damaged_compression"):
@@ -232,9 +245,10 @@ class Source:
         if head[:2] == b"\x1f\x8b":
             if path is None:
                 return _TolerantGzip(self._counted, self._report), True
-            return _FastGzip(path, self._counted, self._report), True
+            return _FastGzip(path, self._counted, self._report, self._opened), True
         if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-            return _Tolerant(_open_member(self.label, self._file, member), self._report), True
+            opened = self._opened.enter_context(_open_member(self.label, self._file, member))
+            return _Tolerant(opened, self._report), True
         if head[:4] == b"\x28\xb5\x2f\xfd":
             return _Tolerant(_open_zstd(self.label, self._counted), self._report), True
         if head[:3] == b"BZh":
@@ -278,9 +292,8 @@ class Source:
             )
 
     def close(self) -> None:
-        """Close the file underneath."""
-        if self._file is not sys.stdin.buffer:
-            self._file.close()
+        """Close everything that was opened."""
+        self._opened.close()
 
     def __enter__(self) -> Source:
         return self
@@ -347,11 +360,7 @@ def open_source(path: Path | str, member: str | None = None) -> Source:
         raise InputError(f"{text}: is a folder; read_traces reads folders") from error
     except OSError as error:
         raise InputError(f"{text}: cannot be opened ({error.strerror or error})") from error
-    try:
-        return Source(label, file, where if where.is_file() else None, member)
-    except BaseException:
-        file.close()
-        raise
+    return Source(label, file, where if where.is_file() else None, member)
 
 
 def _open_remote(url: str) -> IO[bytes]:

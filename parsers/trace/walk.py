@@ -16,6 +16,7 @@ _CREDIBLE_EVENT = 256 << 10
 _RESYNC_EVENT = 1 << 20
 _RESYNC_TRIES = 200
 _SCALAR = re.compile(rb"[^,\[\]{}\"]+")
+_STRING = re.compile(rb'"[^"\\\n]*"(?=[ \t\r\n]*[,\]])')
 _OPEN, _BRACKET, _CLOSE = b"{[]"
 
 
@@ -146,6 +147,9 @@ class Walker:
         scalar = _SCALAR.match(text, position, end)
         if scalar:
             return scalar.end() if scalar.end() < end else INCOMPLETE
+        string = _STRING.match(text, position, end)
+        if string:
+            return string.end()
         if text[position] in b'["':
             stop = value_end(text, position, min(end, position + _RESYNC_EVENT)) if text[position] == _BRACKET else -1
             return _next_event(text, position, end) if stop == INCOMPLETE else stop
