@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from profkit import tables
@@ -43,3 +45,30 @@ def test_merged_file_is_split_into_ranks() -> None:
     assert [t.info.rank for t in traces] == [0, 1]
     assert [t.info.events for t in traces] == [18202, 18236]
     assert all(isinstance(pid, int) for t in traces for pid in t.cpu_ops["pid"].to_pylist())
+
+
+KERNEL_FILES = [
+    p for p in FILES if any(part in str(p) for part in ("nccl_parser", "trace_diff", "b200", "vllm_", "h100"))
+]
+
+
+@needs_shared
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=[p.parent.name for p in KERNEL_FILES])
+def test_kernel_totals_equal_those_of_torch_tb_profiler(path: Path, tmp_path: Path) -> None:
+    """An independent reader: per kernel the number of calls and the summed, least and greatest duration."""
+    from torch_tb_profiler.profiler.data import RunProfileData
+
+    _, document = RunProfileData._preprocess_file(str(path), str(tmp_path))
+    profile = RunProfileData("worker", None, document)
+    profile.process()
+    want = {n: (int(r["count"]), r["sum"], r["min"], r["max"]) for n, r in profile.kernel_stat.iterrows()}
+    ops = read_trace(path, cache=False).gpu_ops
+    kernels = ops.filter(pc.equal(ops["category"].cast(pa.string()), pa.scalar("kernel")))
+    found = kernels.set_column(0, "name", kernels["name"].cast(pa.string())).group_by("name").aggregate(
+        [("duration_ns", kind) for kind in ("count", "sum", "min", "max")]
+    )  # fmt: skip
+    got = {r["name"]: tuple(r[f"duration_ns_{k}"] for k in ("count", "sum", "min", "max")) for r in found.to_pylist()}
+    assert len(got) > 3
+    assert {n: v[0] for n, v in got.items()} == {n: v[0] for n, v in want.items()}
+    for name, (_, *numbers) in got.items():
+        assert [n / 1000 for n in numbers] == pytest.approx(list(want[name][1:]), rel=1e-9), name

@@ -106,7 +106,7 @@ def _tasks(files: Sequence[Path | str]) -> list[_Task]:
     for file in files:
         size = file.stat().st_size if isinstance(file, Path) and file.is_file() else 0
         members: list[str | None] = [None]
-        if isinstance(file, Path) and zipfile.is_zipfile(file) and len(inside := zip_members(file)) > 1:
+        if isinstance(file, Path) and zipfile.is_zipfile(file) and (inside := zip_members(file)):
             members = list(inside)
         tasks += [_Task(file, member, size // len(members)) for member in members]
     return tasks
