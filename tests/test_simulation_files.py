@@ -20,14 +20,13 @@ from profkit.cli.app import run
 from profkit.simulation import Simulation, simulate, write_run
 from profkit.simulation.history import history, truth_toml, write_history
 from profkit.simulation.kineto import TraceWriter, base_ns, start_seconds
-from profkit.simulation.modes import mode_scenarios
 from profkit.simulation.scenario import Dialect, Scenario
 from profkit.simulation.serverlog import ServerLog
 from profkit.simulation.simulate import recorded_offset_ns
 from tests.oracle_trace import read
 from tests.paths import SAMPLES, SHARED, needs_shared
+from tests.simulated import MODES, simulated
 
-MODES = mode_scenarios()
 STORY = SAMPLES / "kimi-k2.5-tp8"
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -74,7 +73,7 @@ def test_events_are_laid_out_as_kineto_writes_them(kind: str) -> None:
 
 
 def test_header_and_base() -> None:
-    document = json.loads(trace_text(simulate(MODES["eagle3_v2"]), 2))
+    document = json.loads(trace_text(simulated("eagle3_v2"), 2))
     assert list(document)[:2] == ["schemaVersion", "deviceProperties"]
     assert document["distributedInfo"]["rank"] == 2
     assert document["distributedInfo"]["world_size"] == len(document["deviceProperties"]) == 4
@@ -85,7 +84,7 @@ def test_header_and_base() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_file_holds_the_recorded_timeline(mode: str) -> None:
-    simulation = simulate(MODES[mode])
+    simulation = simulated(mode)
     scenario, rank = simulation.scenario, 1
     found = events(trace_text(simulation, rank))
     operations = [e for e in found if e.get("cat") in GPU]
@@ -120,7 +119,7 @@ def test_file_holds_the_recorded_timeline(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["eagle3_v2", "eagle3_v2_20", "eagle3_v2_eager_extend", "plain", "eagle_v1", "vllm"])
 def test_annotations_on_the_gpu_span_what_was_launched_inside(mode: str) -> None:
     """Per stream, from the first to the last operation whose innermost annotation it is, 1 ns wider at each side."""
-    found = events(trace_text(simulate(MODES[mode])))
+    found = events(trace_text(simulated(mode)))
     marks = [e for e in found if e.get("cat") == "user_annotation"]
     calls = {e["args"]["correlation"]: e for e in found if e.get("cat", "").startswith("cuda_")}
     hulls: dict[tuple[int, int], list[float]] = {}
@@ -163,7 +162,7 @@ def test_phases_lie_where_the_dialect_marks_them() -> None:
         "plain_prefill": {"step[DECODE bs=1]", "step[EXTEND bs=1 toks=512]"},
     }
     for mode, names in expected.items():
-        found = events(trace_text(simulate(MODES[mode])))
+        found = events(trace_text(simulated(mode)))
         marks = {e["name"] for e in found if e.get("cat") == "user_annotation"}
         assert {m for m in marks if not m.startswith("scheduler.") and m != "copy_result_to_cpu"} == names, mode
 
@@ -178,13 +177,13 @@ def test_detailed_annotations_read_like_the_real_ones() -> None:
 
     folder = SHARED / "sglang-cpu" / "0.5.23_eagle_detail" / "traces_detail"
     real = names(events(gzip.decompress(next(folder.glob("*.gz")).read_bytes()).decode()))
-    made = names(events(trace_text(simulate(MODES["eagle3_v2_detailed"]))))
+    made = names(events(trace_text(simulated("eagle3_v2_detailed"))))
     assert made == real - {name for name in real if "toks" in name}
     assert len(made) == 3
 
 
 def test_frames_nest_and_know_their_parents() -> None:
-    frames = [e for e in events(trace_text(simulate(MODES["eagle3_v2_frames"]))) if e.get("cat") == "python_function"]
+    frames = [e for e in events(trace_text(simulated("eagle3_v2_frames"))) if e.get("cat") == "python_function"]
     by_id = {f["args"]["Python id"]: f for f in frames}
     assert len(by_id) == len(frames) > 50
     for frame in frames:
@@ -205,7 +204,7 @@ def test_frames_nest_and_know_their_parents() -> None:
 
 
 def test_merged_file_labels_ranks_and_keeps_colliding_ids(tmp_path: Path) -> None:
-    write_run(simulate(MODES["eagle3_v2_merged"]), tmp_path / "run")
+    write_run(simulated("eagle3_v2_merged"), tmp_path / "run")
     (path,) = (tmp_path / "run" / "traces").iterdir()
     assert re.fullmatch(r"merged-\d+\.\d+\.trace\.json\.gz", path.name)
     document = json.loads(gzip.decompress(path.read_bytes()))
@@ -240,7 +239,7 @@ def test_tensorboards_reader_finds_the_same_kernel_times(tmp_path: Path) -> None
 
 
 def test_plain_reader_reads_it(tmp_path: Path) -> None:
-    write_run(simulate(MODES["eagle3_v2_frames"]), tmp_path / "run")
+    write_run(simulated("eagle3_v2_frames"), tmp_path / "run")
     path = sorted((tmp_path / "run" / "traces").iterdir())[3]
     trace = read(path)
     assert trace.info.rank == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -13,17 +12,10 @@ from hypothesis import strategies as st
 
 from profkit.simulation import Simulation, simulate
 from profkit.simulation.engine import MAIN_STREAM, TICK_NS
-from profkit.simulation.modes import mode_scenarios
 from profkit.simulation.noise import Noise
 from profkit.simulation.truth import CycleTruth, Entry, sweep
 from profkit.words import ACTIVITIES, Activity, Phase
-
-MODES = mode_scenarios()
-
-
-@cache
-def simulated(mode: str) -> Simulation:
-    return simulate(MODES[mode])
+from tests.simulated import MODES, simulated
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -75,6 +75,7 @@ def mode_scenarios() -> dict[str, Scenario]:
         _scenario("eagle3_v2_prefill", serving__prefill_before=(5,)),
         _scenario("eagle3_v2_batches", serving__batch_sizes=(1, 2, 2, 1)),
         _scenario("eagle3_v2_skew", recording__start_skew_cycles=(0, 1, 0, 2), recording__cycles=6),
+        _scenario("eagle3_v2_far_clocks", hardware__clock_offset_us=(0.0, 37.5, -8214.25, -8190.0)),
         _scenario("eagle3_v2_side_stream", serving__side_stream=True),
         _scenario("eagle3_v2_comm_overlap", serving__comm_overlap=True),
         _scenario("eagle3_v2_adaptive", serving__adaptive_steps=(3, 3, 2, 4), recording__cycles=8,

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write into; made if it is missing.")],
     scale: Annotated[
-        Scale, typer.Option("--scale", help="small: 6 decode cycles per trace, 5 MB; full: 60 cycles, 40 MB.")
+        Scale, typer.Option("--scale", help="small: 6 decode cycles per trace, 5 MB; full: 60 cycles, 33 MB.")
     ] = Scale.SMALL,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Another seed draws other jitter and acceptances.")] = (
         20261116
