@@ -79,11 +79,35 @@ def kernel_line(change: KernelChange) -> str:
     )
 
 
-def _shown(differences: Sequence[Difference]) -> tuple[list[Difference], int]:
-    """Differences worth a line, blocking ones first and what one side does not state last; and how many are left."""
-    order = ("blocking", "expected", "listed", "unknown")
-    ranked = sorted(differences, key=lambda d: order.index(d.state))
-    return ranked[:LISTED_DIFFERENCES], max(0, len(ranked) - LISTED_DIFFERENCES)
+def _shown(differences: Sequence[Difference]) -> tuple[list[Difference], int, int]:
+    """Differences worth a line, blocking ones first; how many more there are; how many one side does not state.
+
+    What one side does not state is listed only where it leaves room: two releases differ in the flags they know.
+    """
+    order = ("blocking", "expected", "listed")
+    stated = sorted((d for d in differences if d.state in order), key=lambda d: order.index(d.state))
+    unstated = [d for d in differences if d.state == "unknown"]
+    shown = stated[:LISTED_DIFFERENCES]
+    if len(stated) + len(unstated) <= LISTED_DIFFERENCES:
+        return [*shown, *unstated], 0, 0
+    return shown, len(stated) - len(shown), len(unstated)
+
+
+def _more_differences(more: int, unstated: int) -> list[str]:
+    lines = [f"{count(more, 'more key')} (see --format json)"] if more else []
+    if unstated:
+        lines.append(f"{count(unstated, 'key')} that one side does not state (see --format json)")
+    return lines
+
+
+def _split(comparison: Comparison) -> tuple[list[MetricComparison], list[str]]:
+    """Metrics with a figure on some side, and one sentence per reason why the others have none."""
+    silent: dict[str, int] = {}
+    for metric in comparison.metrics:
+        if not metric.base.n and not metric.candidate.n and metric.role != "primary":
+            silent[metric.why] = silent.get(metric.why, 0) + 1
+    told = [m for m in comparison.metrics if m.base.n or m.candidate.n or m.role == "primary"]
+    return told, [f"{count(n, 'metric')} left out: {why}" for why, n in silent.items()]
 
 
 def within_line(metric: MetricComparison) -> str | None:
@@ -115,8 +139,9 @@ COLUMNS = ("metric", "load", "base (n)", "candidate (n)", "change", "95% interva
 
 def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> str:
     """The comparison as a comment for a pull request."""
-    shown, hidden = _shown(comparison.differences)
+    shown, more, unstated = _shown(comparison.differences)
     primary = comparison.metric(comparison.primary)
+    told, silent = _split(comparison)
     return render(
         "compare.md.j2",
         {
@@ -126,13 +151,13 @@ def markdown_comment(comparison: Comparison, title: str = "profkit compare") -> 
             "bases": launches(len(comparison.base)),
             "candidates": launches(len(comparison.candidate)),
             "moves": [move_line(m) for m in comparison.moved[:LISTED_MOVES]],
-            "differences": [difference_line(d) for d in shown],
-            "hidden_differences": hidden,
+            "differences": [*(difference_line(d) for d in shown), *_more_differences(more, unstated)],
             "kernels": [kernel_line(k) for k in comparison.kernels[:LISTED_KERNELS]],
             "more_kernels": max(0, len(comparison.kernels) - LISTED_KERNELS),
             "within": within_line(primary) if primary and primary.verdict == "cannot_say" else None,
             "columns": COLUMNS,
-            "rows": [_row(m) for m in comparison.metrics],
+            "rows": [_row(m) for m in told],
+            "silent": silent,
         },
     )
 
@@ -177,12 +202,11 @@ def terminal(comparison: Comparison) -> tuple[list[str], list[str]]:
     base, candidate = launches(len(comparison.base)), launches(len(comparison.candidate))
     lines.append(f"  {base} of the base, {candidate} of the candidate{load}")
     lines += [f"  moved: {move_line(m)}" for m in comparison.moved[:LISTED_MOVES]]
-    shown, hidden = _shown(comparison.differences)
+    shown, more, unstated = _shown(comparison.differences)
     lines += [f"  differs: {difference_line(d)}" for d in shown]
-    if hidden:
-        lines.append(f"  differs: {count(hidden, 'more key')} (see --format json)")
+    lines += [f"  differs: {line}" for line in _more_differences(more, unstated)]
     lines += [f"  kernels: {kernel_line(k)}" for k in comparison.kernels[:LISTED_MOVES]]
-    rows = [list(TERMINAL_COLUMNS), *(_terminal_row(m) for m in comparison.metrics)]
-    table = _aligned(rows)
+    told, silent = _split(comparison)
+    table = _aligned([list(TERMINAL_COLUMNS), *(_terminal_row(m) for m in told)])
     notes = "* primary; p of the others is adjusted for their number; seen from: the change found with 80% probability"
-    return [visible(line) for line in lines], [*table, notes]
+    return [visible(line) for line in lines], [*table, notes, *silent]

@@ -242,6 +242,44 @@ def test_kernel_classes_that_appear_vanish_and_change() -> None:
     assert all(c.kernel_class != "new" for c in kernel_changes(base, [*base[:3], rows(new=(1.0, 9000.0))]))
 
 
+def test_kernels_at_different_batch_sizes_are_not_compared() -> None:
+    base = [[KernelRow("verify", "gemm", None, 1.0, 100.0, 1)]]
+    candidate = [[KernelRow("verify", "gemm", None, 1.0, 900.0, 8)]]
+    assert kernel_changes(base, candidate) == ()
+    sides = [[Launch(str(i), (), {}, kernels=tuple(rows))] for i, (rows,) in enumerate((base, candidate))]
+    assert any("different batch sizes" in w for w in compare(sides[0], sides[1]).warnings)
+
+
+def test_traces_alone_are_judged_by_their_cycle() -> None:
+    def traced(us: float, i: int) -> Launch:
+        return Launch(f"{us}-{i}", (Measurement("cycle_wall", us * (1 + 0.001 * i), "us", 1, 30),), {})
+
+    base, candidate = [traced(1000.0, i) for i in range(5)], [traced(1100.0, i) for i in range(5)]
+    result = compare(base, candidate)
+    assert (result.primary, result.verdict) == ("cycle_wall", "worse")
+    assert "the verdict is about cycle_wall" in result.warnings[0]
+    named = compare(base, candidate, Settings(fallback=None))
+    assert (named.primary, named.verdict) == ("throughput", "cannot_say")
+
+
+def test_the_release_counts_as_engine_version_and_notes_of_the_server_do_not_count() -> None:
+    arguments: dict[str, Scalar] = {
+        "version": "0.5.16",
+        "_x_explicitly_set": True,
+        "launch_command": "python -m x",
+        "port": 1,
+    }
+    facts = Facts({f"server_args.{k}": Fact(v, "server_args.json") for k, v in arguments.items()})
+    assert fingerprint(facts, {}) == {"engine.version": "0.5.16"}
+
+
+def test_a_comparison_as_a_table() -> None:
+    frame = compare(side(60, 1), side(57, 2)).to_pandas().set_index("name")
+    assert frame.loc["throughput", "verdict"] == "worse"
+    assert frame.loc["throughput", "base_n"] == 6
+    assert frame["change_percent"].notna().all()
+
+
 def test_kernels_of_a_trace() -> None:
     launch = launch_of(analysis("a", 60.0, traced=True))
     top = launch.kernels[0]

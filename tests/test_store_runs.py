@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -265,3 +267,12 @@ def test_odd_facts_and_names_come_back(tmp_path: Path) -> None:
 def test_configurations_have_names_that_can_be_selected(tmp_path: Path, config: str) -> None:
     with pytest.raises(UsageError, match="printable"):
         add_run(tmp_path / "s", analysis(), config=config)
+
+
+def test_the_record_keeps_its_contract(tmp_path: Path) -> None:
+    schema = json.loads(files("profkit.schemas").joinpath("run.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for traced in (False, True):
+        record = add_run(tmp_path / "s", analysis("a", 60.0, traced=traced)).record
+        document = json.loads((tmp_path / "s" / "runs" / record.id / "run.json").read_text())
+        jsonschema.validate(document, schema)

@@ -78,6 +78,9 @@ def _no_number(value: Scalar) -> bool:
 def fingerprint(facts: Facts, labels: Mapping[str, str]) -> dict[str, Scalar]:
     """The facts that identify the system and the task, by name; models are named by the last part of their path."""
     known: dict[str, Scalar] = {key: fact.value for key, fact in facts.items()}
+    # Server arguments that were saved by the profiler name the release; the log seldom does.
+    if (version := known.get("server_args.version")) is not None:
+        known.setdefault("engine.version", version)
     known |= {f"labels.{key}": value for key, value in labels.items()}
     result = {k: v for k, v in sorted(known.items()) if cause_class(k) is not None and not _no_number(v)}
     for key in _NAMED_BY_PATH:

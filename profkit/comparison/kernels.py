@@ -35,6 +35,7 @@ class KernelRow:
     implementation: str | None
     calls_per_cycle: float
     us_per_cycle: float
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def kernel_rows(attribution: Attribution) -> tuple[KernelRow, ...]:
         return ()
     import pandas as pd  # reading a store needs none of this
 
-    counted = _counted(attribution.cycles, attribution.cycle.batch_size)
+    load = attribution.cycle.batch_size
+    counted = _counted(attribution.cycles, load)
     if counted.empty:
         return ()
     frames = []
@@ -96,10 +98,15 @@ def kernel_rows(attribution: Attribution) -> tuple[KernelRow, ...]:
     ops_frame = ops_frame.fillna({"kernel_class": "unknown", "implementation": ""})
     groups = ops_frame.groupby(["phase", "kernel_class", "implementation"], sort=True)["us"].agg(["size", "sum"])
     rows = [
-        KernelRow(str(phase), str(name), str(how) or None, float(size) / len(counted), float(us) / len(counted))
-        for (phase, name, how), (size, us) in zip(groups.index, groups.to_numpy(), strict=True)
+        KernelRow(str(phase), str(name), str(how) or None, size / len(counted), us / len(counted), load)
+        for (phase, name, how), (size, us) in zip(groups.index, groups.to_numpy(float).tolist(), strict=True)
     ]
     return tuple(sorted(rows, key=lambda r: (-r.us_per_cycle, r.phase, r.kernel_class, r.implementation or "")))
+
+
+def same_load(launches: Sequence[Sequence[KernelRow]]) -> bool:
+    """Whether the traces of all launches are headed by the same batch size; others cannot be compared."""
+    return len({row.batch_size for rows in launches for row in rows}) <= 1
 
 
 Key: TypeAlias = tuple[str, str, str | None]
@@ -127,8 +134,9 @@ def kernel_changes(
     """Classes that run in every launch of one side and none of the other, or whose medians moved by over 10 %.
 
     A description, not a test: small classes are left out, and launches without a trace must not be passed in.
+    Traces of different batch sizes are not compared.
     """
-    if not base or not candidate:
+    if not base or not candidate or not same_load([*base, *candidate]):
         return ()
     before, after = _side(base), _side(candidate)
     floor = SMALL_SHARE * max(_total(base), _total(candidate))

@@ -13,6 +13,7 @@ Better: TypeAlias = Literal["higher", "lower"]
 Family: TypeAlias = Literal["serving", "trace"]
 
 DEFAULT_PRIMARY = "throughput"
+FALLBACK_PRIMARY = "cycle_wall"
 # The target model's forward, whether it decodes or verifies: what a configuration with speculation and one without
 # have in common.
 TARGET_FORWARD = "target_forward"

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pyarrow as pa
 
 from profkit.comparison import statistics
 from profkit.comparison.fingerprint import Difference
 from profkit.comparison.kernels import KernelChange
-from profkit.comparison.metrics import DEFAULT_PRIMARY, TARGET_FORWARD, Better
+from profkit.comparison.metrics import DEFAULT_PRIMARY, FALLBACK_PRIMARY, TARGET_FORWARD, Better
 from profkit.words import ACTIVITIES, PHASES
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Verdict: TypeAlias = Literal["better", "worse", "no_change", "cannot_say"]
+
+_TEXT: pa.DataType = pa.string()
+_INT: pa.DataType = pa.int64()
+_FLOAT: pa.DataType = pa.float64()
+_METRIC_TABLE = pa.schema([
+    ("name", _TEXT), ("title", _TEXT), ("unit", _TEXT), ("better", _TEXT), ("role", _TEXT), ("running_req", _INT),
+    ("base", _FLOAT), ("base_n", _INT), ("candidate", _FLOAT), ("candidate_n", _INT), ("change_percent", _FLOAT),
+    ("interval_low_percent", _FLOAT), ("interval_high_percent", _FLOAT), ("p", _FLOAT), ("p_adjusted", _FLOAT),
+    ("minimum_detectable_percent", _FLOAT), ("effect_size", _FLOAT), ("verdict", _TEXT), ("why", _TEXT),
+])  # fmt: skip
 
 # Fewer launches than this on a side cannot separate at p < 0.05 (three against three reach 0.1 at best).
 MIN_LAUNCHES = 4
@@ -23,6 +38,7 @@ SMALL_CELL = 0.005
 class Settings:
     """Thresholds of a comparison; effects are relative (0.03 is 3 %).
 
+    ``fallback`` is the primary metric where no launch states ``primary`` (traces without a log), ``None`` for none.
     ``blind_above``: without a significant change, a minimum detectable effect above this is too coarse to call the
     sides equal, and the verdict is ``cannot_say``.
     """
@@ -32,6 +48,7 @@ class Settings:
     min_effect: float = 0.03
     blind_above: float = 0.10
     expect: tuple[str, ...] = ()
+    fallback: str | None = FALLBACK_PRIMARY
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
@@ -146,6 +163,24 @@ class Comparison:
         whole = max(sum(m.base.median or 0.0 for m in cells), sum(m.candidate.median or 0.0 for m in cells))
         large = [m for m in cells if abs(delta(m)) > SMALL_CELL * whole]
         return tuple(sorted(large, key=lambda m: (-abs(delta(m)), m.name)))
+
+    def to_arrow(self) -> pa.Table:
+        """One row per metric; nested figures flattened (``base_n``, ``interval_low_percent`` ...)."""
+        rows = []
+        for metric in self.metrics:
+            row = metric.to_json()
+            del row["interval_percent"]
+            bounds = metric.interval
+            low, high = (100 * bounds.low, 100 * bounds.high) if bounds else (None, None)
+            for name, side in (("base", metric.base), ("candidate", metric.candidate)):
+                row[name] = side.median
+                row[f"{name}_n"] = side.n
+            rows.append({**row, "interval_low_percent": low, "interval_high_percent": high})
+        return pa.Table.from_pylist(rows, schema=_METRIC_TABLE)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """:meth:`to_arrow` as a data frame."""
+        return self.to_arrow().to_pandas()
 
     def to_json(self) -> dict[str, object]:
         """The document."""

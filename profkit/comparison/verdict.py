@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from profkit.comparison import statistics
 from profkit.comparison.arms import same_phases
 from profkit.comparison.fingerprint import differences
-from profkit.comparison.kernels import kernel_changes
+from profkit.comparison.kernels import kernel_changes, same_load
 from profkit.comparison.launch import Launch
 from profkit.comparison.metrics import Better, Family, Measurement, metric_kind
 from profkit.comparison.result import (
@@ -185,6 +185,21 @@ def _without_copies(side: Sequence[Launch], name: str) -> tuple[list[Launch], li
     return list(kept.values()), [f"{name}: {lost} copies of the same run were counted once"] if lost else []
 
 
+def _states(side: Sequence[Launch], name: str) -> bool:
+    return any(m.name == name for launch in side for m in launch.measurements)
+
+
+def _with_primary(
+    base: Sequence[Launch], candidate: Sequence[Launch], settings: Settings
+) -> tuple[Settings, list[str]]:
+    """The settings with the metric that the verdict is about: the fallback when nobody states the primary one."""
+    stated = _states(base, settings.primary) or _states(candidate, settings.primary)
+    other = settings.fallback
+    if stated or other is None or not (_states(base, other) and _states(candidate, other)):
+        return settings, []
+    return replace(settings, primary=other), [f"no launch states {settings.primary}; the verdict is about {other}"]
+
+
 def compare(
     base: Sequence[Launch],
     candidate: Sequence[Launch],
@@ -216,6 +231,8 @@ def compare(
     ]
     comparable = all(d.state != "blocking" for d in differing)
     base, candidate = same_phases(base, candidate)
+    settings, told = _with_primary(base, candidate, settings)
+    warnings += told
     names = _names(base, candidate, settings.primary)
     raws = [_raw(name, base, candidate) for name in names if only is None or name in (settings.primary, *only)]
     metrics = [_finish(raws[0], "primary", raws[0].p, settings.alpha, settings, comparable)]
@@ -224,6 +241,8 @@ def compare(
         _finish(raw, "secondary", adjusted.get(raw.name), levels[raw.family], settings, comparable) for raw in raws[1:]
     ]
     traced = [[x.kernels for x in side if x.kernels] for side in (base, candidate)]
+    if all(traced) and not same_load([*traced[0], *traced[1]]):
+        warnings.append("kernel classes are not compared: the traces are of different batch sizes")
     return Comparison(
         tuple(x.name for x in base), tuple(x.name for x in candidate), comparable, tuple(differing),
         settings.primary, tuple(metrics), kernel_changes(*traced), settings, tuple(warnings),

@@ -27,7 +27,7 @@ METRICS = pa.schema([
 ])  # fmt: skip
 KERNELS = pa.schema([
     ("phase", _TEXT), ("kernel_class", _TEXT), ("implementation", _TEXT), ("calls_per_cycle", _FLOAT),
-    ("us_per_cycle", _FLOAT),
+    ("us_per_cycle", _FLOAT), ("batch_size", _INT),
 ])  # fmt: skip
 DECODE = pa.schema([
     ("server", _INT), ("running_req", _INT), ("lines", _INT),

@@ -125,5 +125,5 @@ def _add_runs(
             for warning in analysis.warnings:
                 messages.detail(f"{record.name}: {warning}")
     if failed:
-        raise InputError(f"{failed} of {len(paths)} runs could not be added (see the warnings); the others were")
+        raise InputError(f"{failed} of {len(paths)} runs could not be added; the warnings say why and how to mend it")
     messages.note(f"store: {root}")

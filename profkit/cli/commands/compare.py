@@ -87,6 +87,7 @@ def _settings(
         return replace(
             settings,
             primary=primary or settings.primary,
+            fallback=None if primary else settings.fallback,
             alpha=settings.alpha if alpha is None else alpha,
             min_effect=settings.min_effect if min_effect is None else min_effect / 100,
         )
