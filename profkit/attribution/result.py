@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from profkit.finding import Finding
 from profkit.trace import TraceInfo
 from profkit.words import Activity, HeadlinePart, LabelSource, Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PartsUs = Mapping[Phase, Mapping[Activity, float | None]]
 PartsNs = Mapping[Phase, Mapping[Activity, int | None]]
@@ -124,6 +128,10 @@ class Attribution:
     def to_arrow(self) -> pa.Table:
         """One row per (rank, cycle, phase, activity): the Parquet form."""
         return self.parts
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a data frame."""
+        return self.parts.to_pandas()
 
     def to_json(self) -> dict[str, object]:
         """The document ``profkit.attribution/1``."""
