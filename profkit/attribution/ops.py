@@ -124,6 +124,15 @@ def effective_intervals(start: Ints, duration: Ints, stream: Ints) -> tuple[Ints
     return new_start, new_end
 
 
+def _pairs(device: Ints, stream: Ints) -> tuple[tuple[tuple[int, int], ...], Ints]:
+    """The (device, stream) pairs that occur, sorted, and the place of each op's pair among them."""
+    devices, streams = np.unique(device), np.unique(stream)
+    key = np.searchsorted(devices, device) * max(len(streams), 1) + np.searchsorted(streams, stream)
+    used = np.unique(key)
+    named = [(int(devices[k // len(streams)]), int(streams[k % len(streams)])) for k in used.tolist()]
+    return tuple(named), np.searchsorted(used, key).astype(np.int64)
+
+
 def _first_of_key(keys: Ints, wanted: Ints) -> Ints:
     """For each wanted key the first row of ``keys`` that has it, else -1; negative keys never match."""
     if not len(keys):
@@ -173,9 +182,8 @@ def read_ops(trace: Trace) -> Ops:
     for n, c in set(zip(name.tolist(), category.tolist(), strict=True)):
         of_name[n] = categories[c]
     classes = _kinds_from_arguments(trace, class_table(names, name, of_name), row)
-    both = np.stack([int_column(table, "device"), int_column(table, "stream")], axis=1)
-    pairs, stream = np.unique(both, axis=0, return_inverse=True)
-    stream = stream.reshape(-1).astype(np.int64)
+    device, number = int_column(table, "device"), int_column(table, "stream")
+    pairs, stream = _pairs(device, number)
     start, end = effective_intervals(start, duration, stream)
     threads = Threads.of(trace.launches, trace.annotations, trace.cpu_ops)
     correlation = int_column(table, "correlation")
@@ -207,7 +215,7 @@ def read_ops(trace: Trace) -> Ops:
         start=start,
         end=end,
         stream=stream,
-        streams=tuple((int(d), int(s)) for d, s in pairs),
+        streams=pairs,
         correlation=correlation,
         graph=int_column(table, "graph_id"),
         launch_ns=launch_ns,

@@ -67,7 +67,8 @@ def exclusive_timeline(
         window_start: first ns of each window.
         window_end: first ns after each window.
     """
-    borders = np.unique(np.concatenate([start, end, window_start, window_end]))
+    borders = np.sort(np.concatenate([start, end, window_start, window_end]))
+    borders = borders[np.append(True, borders[1:] != borders[:-1])] if len(borders) else borders
     if len(borders) < 2 or not len(window_start):
         return _empty(len(window_start))
     left, right = borders[:-1], borders[1:]

@@ -70,6 +70,14 @@ class Labels:
         if prefill:
             self.prefill[hit] = True
 
+    def set_at(self, rows: Ints, phase: int, source: LabelSource, *, prefill: bool = False) -> None:
+        """Label the given ops that are still open; for many short stretches."""
+        hit = rows[self.source[rows] == NO_SOURCE]
+        self.phase[hit] = phase
+        self.source[hit] = LABEL_SOURCES.index(source)
+        if prefill:
+            self.prefill[hit] = True
+
     def add_forwards(self, where: Bools, instance: Ints, batch: dict[int, int]) -> None:
         """Number the forward instances of labelled ops; ``batch`` gives the requests of an instance."""
         keys, inverse = np.unique(instance[where], return_inverse=True)

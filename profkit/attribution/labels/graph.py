@@ -19,6 +19,7 @@ from profkit.attribution.labels import (
     DECODE,
     DRAFT,
     DRAFT_EXTEND,
+    NO_SOURCE,
     OTHER,
     UNLABELLED,
     VERIFY,
@@ -87,22 +88,34 @@ def _landmarks(sequence: Sequence, labels: Labels, markers: npt.NDArray[np.objec
     found: list[Landmark] = []
     phase, forward = labels.phase[sequence.op], labels.forward[sequence.op]
     marked = (markers != NOTHING) & ~sequence.in_replay & (phase == UNLABELLED)
-    interesting = np.flatnonzero(marked | (phase != UNLABELLED) & (phase != OTHER))
-    for i in interesting.tolist():
-        if phase[i] == UNLABELLED:
-            kind = _LANDMARK[markers[i]][0]
-        elif phase[i] == DECODE or forward[i] >= 0:
-            kind = "V"
-        elif phase[i] == DRAFT and markers[i] in ("draft_begin", "draft_end"):
-            kind = _LANDMARK[markers[i]][0]
+    interesting = np.flatnonzero(marked | ((phase != UNLABELLED) & (phase != OTHER)))
+    if not len(interesting):
+        return found
+    # Neighbours that say the same are one; only the first of each run is looked at.
+    same = np.append(False, np.diff(interesting) == 1)
+    for column in (phase, forward):
+        same[1:] &= column[interesting[1:]] == column[interesting[:-1]]
+    same[1:] &= markers[interesting[1:]] == markers[interesting[:-1]]
+    heads = np.flatnonzero(~same)
+    tails = interesting[np.append(heads[1:] - 1, len(interesting) - 1)]
+    for i, last in zip(interesting[heads].tolist(), tails.tolist(), strict=True):
+        kind = _kind(int(phase[i]), int(forward[i]), str(markers[i]))
+        known = found[-1] if found else None
+        if known and known.kind == kind and (kind not in ("A", "V") or _joins(sequence, labels, known, i)):
+            found[-1] = Landmark(kind, known.first, last)
         else:
-            kind = _LABELLED[int(phase[i])]
-        same = found and found[-1].kind == kind and (kind not in ("A", "V") or _joins(sequence, labels, found[-1], i))
-        if same:
-            found[-1] = Landmark(kind, found[-1].first, i)
-        else:
-            found.append(Landmark(kind, i, i))
+            found.append(Landmark(kind, i, last))
     return found
+
+
+def _kind(phase: int, forward: int, marker: str) -> str:
+    if phase == UNLABELLED:
+        return _LANDMARK[marker][0]
+    if phase == DECODE or forward >= 0:
+        return "V"
+    if phase == DRAFT and marker in ("draft_begin", "draft_end"):
+        return _LANDMARK[marker][0]
+    return _LABELLED[phase]
 
 
 def _joins(sequence: Sequence, labels: Labels, before: Landmark, i: int) -> bool:
@@ -133,14 +146,12 @@ class _Ring:
 
     def _set(self, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:
         if stop > first:
-            where = np.zeros(len(self.labels.phase), np.bool_)
-            where[self.sequence.op[first:stop]] = True
-            self.labels.set(where, phase, "graph", prefill=prefill)
+            self.labels.set_at(self.sequence.op[first:stop], phase, "graph", prefill=prefill)
 
     def _forward(self, first: int, stop: int) -> None:
         """The target forward in [first, stop): a new instance, unless it had begun before the recording."""
         mine = self.sequence.op[first:stop]
-        fresh = mine[(self.labels.open()[mine])]
+        fresh = mine[self.labels.source[mine] == NO_SOURCE]
         self._set(first, stop, VERIFY)
         if first == 0:
             return

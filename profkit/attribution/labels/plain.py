@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.attribution.labels import ACCEPT, DECODE, OTHER, UNLABELLED, Labels
+from profkit.attribution.labels import ACCEPT, DECODE, OTHER, Labels
 from profkit.attribution.labels.sequence import Sequence
 
 
@@ -56,7 +56,5 @@ def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, target: int
 
 
 def _set(sequence: Sequence, labels: Labels, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:
-    if stop > first and (labels.phase[sequence.op[first:stop]] == UNLABELLED).any():
-        where = np.zeros(len(labels.phase), np.bool_)
-        where[sequence.op[first:stop]] = True
-        labels.set(where, phase, "graph", prefill=prefill)
+    if stop > first:
+        labels.set_at(sequence.op[first:stop], phase, "graph", prefill=prefill)

@@ -76,9 +76,7 @@ class _Painter:
 
     def _set(self, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:
         if stop > first:
-            where = np.zeros(len(self.labels.phase), np.bool_)
-            where[self.sequence.op[first:stop]] = True
-            self.labels.set(where, phase, "graph", prefill=prefill)
+            self.labels.set_at(self.sequence.op[first:stop], phase, "graph", prefill=prefill)
 
     def target(self, forward: Forward, *, prefill: bool) -> None:
         """One forward of the target model."""
