@@ -40,6 +40,8 @@ class RankAnalysis:
 
     def labelled_by(self) -> dict[LabelSource, float]:
         """Share of the summed op duration that each pass labelled, in counted cycles (in all ops if there is none)."""
+        if not len(self.ops):
+            return {source: float(source == "none") for source in LABEL_SOURCES}
         counted = np.append(self.cycles.counted(), False)
         where = counted[self.cycles.op_cycle]
         if not where.any():

@@ -38,6 +38,9 @@ def attribute(
     table: Annotated[
         str, typer.Option("--table", "-t", help="For csv, jsonl and parquet: parts, cycles, segments or calls.")
     ] = "parts",
+    plots: Annotated[
+        Path | None, typer.Option("--plots", help="Also draw plots into this folder.", file_okay=False)
+    ] = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
     quiet: QuietOption = False,
@@ -52,7 +55,13 @@ def attribute(
     from profkit.attribution import attribute as attribute_traces
 
     result = attribute_traces(traces, facts=facts, jobs=jobs)
-    _write(result, form, output, table, force=force)
+    drawn: dict[str, str] = {}
+    if plots is not None:
+        from profkit.reports.attribution_plots import draw
+
+        drawn = {caption: str(plots / name) for caption, name in draw(result, plots, force=force).items()}
+        messages.note(f"plots: {', '.join(drawn.values()) or 'none, since no cycle is counted'}")
+    _write(result, form, output, table, drawn, force=force)
     for problem in (p for info in result.inputs for p in info.problems):
         messages.detail(f"{problem.detail} ({problem.count})")
     if form not in (Format.TABLE, Format.MARKDOWN):
@@ -73,7 +82,9 @@ def _read(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[T
     return traces
 
 
-def _write(result: Attribution, form: Format, output: Path | None, table: str, *, force: bool) -> None:
+def _write(
+    result: Attribution, form: Format, output: Path | None, table: str, drawn: dict[str, str], *, force: bool
+) -> None:
     from profkit.cli.sinks import write
 
     if form in (Format.CSV, Format.JSONL, Format.PARQUET):
@@ -90,11 +101,11 @@ def _write(result: Attribution, form: Format, output: Path | None, table: str, *
             force=force,
         )
         return
-    text = _rendered(result, form, to_terminal=output is None)
+    text = _rendered(result, form, output, drawn)
     write(output, lambda sink: sink.write(text.encode()), force=force)
 
 
-def _rendered(result: Attribution, form: Format, *, to_terminal: bool) -> str:
+def _rendered(result: Attribution, form: Format, output: Path | None, drawn: dict[str, str]) -> str:
     if form is Format.JSON:
         from profkit.jsonio import dumps
 
@@ -102,5 +113,8 @@ def _rendered(result: Attribution, form: Format, *, to_terminal: bool) -> str:
     from profkit.reports.attribution import as_markdown, terminal
 
     if form is Format.MARKDOWN:
-        return as_markdown(result)
-    return terminal(result, colour=to_terminal and colour_wanted())
+        import os
+
+        page = output.parent if output is not None else Path()
+        return as_markdown(result, plots={c: Path(os.path.relpath(p, page)).as_posix() for c, p in drawn.items()})
+    return terminal(result, colour=output is None and colour_wanted())
