@@ -8,6 +8,9 @@ from pathlib import Path
 
 from profkit.analysis import RunAnalysis
 from profkit.comparison.launch import Launch, launch_of
+from profkit.comparison.result import Comparison, Settings
+from profkit.comparison.verdict import compare
+from profkit.config import DEFAULT_STORE
 from profkit.errors import InputError
 from profkit.loading import ARGUMENT_FILES, RUN_FILE
 from profkit.parsers.log import find_logs
@@ -104,3 +107,22 @@ def load_launches(
             loaded.warnings.append(warning)
         loaded.launches.append(replace(launch, id=None))
     return loaded
+
+
+def compare_paths(
+    base: str | Path,
+    candidate: str | Path,
+    settings: Settings | None = None,
+    *,
+    store: Path | str = DEFAULT_STORE,
+    jobs: int | None = None,
+) -> Comparison:
+    """Compare what two arguments of ``profkit compare`` stand for: paths, or ``store:SELECTION`` of ``store``.
+
+    Raises:
+        InputError: nothing usable behind an argument.
+        UsageError: a selection that makes no sense.
+    """
+    sides = [load_launches(str(text), store=Path(store), jobs=jobs) for text in (base, candidate)]
+    result = compare(sides[0].launches, sides[1].launches, settings)
+    return replace(result, warnings=(*sides[0].warnings, *sides[1].warnings, *result.warnings))

@@ -152,6 +152,23 @@ def test_the_commonest_shared_load_is_used() -> None:
     assert (metric.running_req, metric.base.median, metric.verdict) == (8, 301.5, "worse")
 
 
+@pytest.mark.parametrize(("usages", "warned"), [((0.10, 0.11), False), ((0.10, 0.30), True), ((0.01, 0.04), False)])
+def test_other_context_lengths_are_named(usages: tuple[float, float], warned: bool) -> None:
+    def launches(usage: float, seed: int) -> list[Launch]:
+        return [
+            Launch(
+                f"{usage}-{i}",
+                (Measurement("throughput", v, "tok/s", 1, 40), Measurement("token_usage", usage, "share", 1, 40)),
+                {},
+            )
+            for i, v in enumerate(noisy(60.0, 5, noise=0.01, seed=seed))
+        ]
+
+    result = compare(launches(usages[0], 1), launches(usages[1], 2))
+    assert any("KV cache usage" in w for w in result.warnings) == warned
+    assert result.metric("token_usage") is None
+
+
 def test_an_environment_that_differs_blocks_unless_expected() -> None:
     base, candidate = (
         side(60, 1),

@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 
 from profkit.cli.app import run
-from profkit.sources import run_paths
+from profkit.jsonio import dumps
+from profkit.sources import compare_paths, run_paths
 from profkit.store.reader import Store
 from profkit.store.writer import add_run
 from tests.paths import SAMPLES
@@ -306,3 +307,14 @@ def test_one_broken_run_does_not_keep_the_others_out(capsys: pytest.CaptureFixtu
     assert "1 of 3 runs could not be added" in captured.err
     assert run(["add", "many/launch-1", "-q"]) == 3
     assert len(Store.open(Path("profkit-store")).records()) == 2
+
+
+def test_the_same_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    repeats(Path("before"), 60.0, 1)
+    repeats(Path("after"), 56.0, 2)
+    assert run(["add", "before", "-q"]) == 0
+    result = compare_paths("store:config=eagle3", "after")
+    assert result.verdict == "worse"
+    capsys.readouterr()
+    assert run(["compare", "store:config=eagle3", "after", "--format", "json", "-q"]) == 0
+    assert capsys.readouterr().out == dumps(result)

@@ -12,17 +12,20 @@ import jsonschema
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profkit.comparison.fingerprint import Scalar
 from profkit.comparison.launch import launch_of
 from profkit.errors import InputError, UsageError
+from profkit.forecast import PlanForecast
+from profkit.store.forecasts import add_forecast, read_forecasts
 from profkit.store.layout import MARKER
 from profkit.store.reader import Selection, Store, parse_selection
 from profkit.store.tables import TABLES
 from profkit.store.writer import add_run
 from profkit.week import between, monday, shift, week_of
+from profkit.weekly.report import weekly
 from tests.store_data import analysis
 
 
@@ -189,6 +192,43 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     assert "metrics.parquet" in store.problems[0]
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     assert any("metrics.parquet" in d for d in Store.open(root).verify())
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_anywhere_is_a_named_problem_and_never_a_crash(tmp_path: Path, data: st.DataObject) -> None:
+    root = tmp_path / "s"
+    good = add_run(root, analysis("b", 61.0)).record
+    bad = add_run(root, analysis("a", 60.0)).record
+    add_forecast(root, PlanForecast("eagle3", "2026-W48", "p", None, ()))
+    if not Store.open(root).tags(bad.id):
+        Store.open(root).mark([bad.id], "tag", "x")
+    files = sorted([*(root / "runs" / bad.id).iterdir(), *(root / "marks").iterdir(), *(root / "forecasts").iterdir()])
+    path = data.draw(st.sampled_from(files))
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    changed = data.draw(st.sampled_from([b"", b"\x00", b"\xff", b'"', b"9", b"}"]))
+    cut = data.draw(st.booleans())
+    path.write_bytes(whole[:at] + changed + (b"" if cut else whole[at + 1 :]))
+    try:
+        store = Store.open(root)
+        launches = store.launches()
+        assert good.id in {x.id for x in launches}
+        plans, _ = read_forecasts(store.layout)
+        weekly(launches, plans=plans)
+        store.verify()
+    finally:
+        path.write_bytes(whole)
+
+
+def test_table_names_from_a_record_are_no_paths(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    run = add_run(root, analysis()).record
+    path = root / "runs" / run.id / "run.json"
+    document = json.loads(path.read_text())
+    document["tables"]["../../../secret"] = {"rows": 0, "bytes": 1, "sha256": "0"}
+    path.write_text(json.dumps(document))
+    assert Store.open(root).verify() == [f"{run.id}: unknown table '../../../secret'"]
 
 
 def test_two_analyses_of_one_run_by_two_versions_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

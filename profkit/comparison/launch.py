@@ -15,6 +15,9 @@ from profkit.rules import load_rules
 from profkit.serving.result import BatchRow, ServerSummary, Spread
 from profkit.words import TARGET_FORWARD_PHASES
 
+# Share of the KV cache in use: not compared, but launches at very different ones had other context lengths.
+CONTEXT = "token_usage"
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:
@@ -67,6 +70,8 @@ def _from_batch(row: BatchRow, source: str) -> Iterator[Measurement]:
         ("step_time", row.step_ms.p50, row.step_ms),
     ):
         yield from _measurement(name, value, source=source, running_req=row.running_req, n=row.lines, spread=spread)
+    if row.token_usage is not None:
+        yield Measurement(CONTEXT, row.token_usage, "share", row.running_req, row.lines, source=source)
 
 
 def _from_server(server: ServerSummary) -> Iterator[Measurement]:

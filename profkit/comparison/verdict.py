@@ -11,7 +11,7 @@ from profkit.comparison import statistics
 from profkit.comparison.arms import same_phases
 from profkit.comparison.fingerprint import differences
 from profkit.comparison.kernels import kernel_changes, same_load
-from profkit.comparison.launch import Launch
+from profkit.comparison.launch import CONTEXT, Launch
 from profkit.comparison.metrics import Better, Family, Measurement, metric_kind
 from profkit.comparison.result import (
     MIN_LAUNCHES,
@@ -23,6 +23,10 @@ from profkit.comparison.result import (
     Verdict,
     is_cell,
 )
+
+# Both sides shall run at the same context length, within this share; and what of it the log resolves.
+SAME_CONTEXT = 0.20
+READABLE_USAGE = 0.05
 
 
 def _by_load(launch: Launch, name: str) -> dict[int | None, Measurement]:
@@ -157,7 +161,22 @@ def _names(base: Sequence[Launch], candidate: Sequence[Launch], primary: str) ->
         for m in launch.measurements:
             seen[m.name] = max(seen.get(m.name, 0.0), m.value)
             whole = max(whole, m.value) if m.name == "cycle_wall" else whole
-    return [n for n in seen if n == primary or not is_cell(n) or seen[n] > SMALL_CELL * whole]
+    known = [n for n in seen if n == primary or metric_kind(n) is not None]
+    return [n for n in known if n == primary or not is_cell(n) or seen[n] > SMALL_CELL * whole]
+
+
+def _context(base: Sequence[Launch], candidate: Sequence[Launch], load: int | None) -> list[str]:
+    """A warning when the KV cache was used so differently that the contexts cannot have been alike."""
+    usage = [[m.value for x in side if (m := _by_load(x, CONTEXT).get(load))] for side in (base, candidate)]
+    if not all(usage):
+        return []
+    low, high = sorted(statistics.median(values) for values in usage)
+    # The log prints two decimals: below a few percent their ratio says nothing.
+    if low < READABLE_USAGE or high <= (1 + SAME_CONTEXT) * low:
+        return []
+    return [
+        f"KV cache usage differs by more than {SAME_CONTEXT:.0%} ({low:.0%} and {high:.0%}): other context lengths?"
+    ]
 
 
 def _adjust(raws: Sequence[_Raw], alpha: float) -> tuple[dict[str, float], dict[Family, float]]:
@@ -236,6 +255,7 @@ def compare(
     names = _names(base, candidate, settings.primary)
     raws = [_raw(name, base, candidate) for name in names if only is None or name in (settings.primary, *only)]
     metrics = [_finish(raws[0], "primary", raws[0].p, settings.alpha, settings, comparable)]
+    warnings += _context(base, candidate, raws[0].load)
     adjusted, levels = _adjust(raws[1:], settings.alpha)
     metrics += [
         _finish(raw, "secondary", adjusted.get(raw.name), levels[raw.family], settings, comparable) for raw in raws[1:]

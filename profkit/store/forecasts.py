@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from profkit.errors import InputError
+from profkit.errors import InputError, UsageError
 from profkit.forecast import FORECAST_SCHEMA, PlanForecast
 from profkit.store.layout import Layout, create_layout, put
+from profkit.week import monday
 
 
 def add_forecast(root: Path, forecast: PlanForecast) -> tuple[PlanForecast, bool]:
@@ -34,7 +35,8 @@ def read_forecasts(layout: Layout) -> tuple[list[PlanForecast], list[str]]:
             forecast = msgspec.json.decode(path.read_bytes(), type=PlanForecast)
             if forecast.schema != FORECAST_SCHEMA:
                 raise InputError(f"schema {forecast.schema!r}; update profkit to read it")
+            monday(forecast.week)
             found.append(forecast)
-        except (msgspec.DecodeError, OSError, InputError) as error:
+        except (msgspec.DecodeError, OSError, InputError, UsageError) as error:
             problems.append(f"forecasts/{path.name}: ignored ({error})")
     return sorted(found, key=lambda f: (f.week, f.config, f.id)), problems

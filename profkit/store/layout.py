@@ -23,6 +23,7 @@ from profkit.comparison.fingerprint import Scalar, digest
 from profkit.comparison.launch import Quality
 from profkit.errors import InputError, UsageError
 from profkit.jsonio import dumps
+from profkit.week import monday
 
 STORE_SCHEMA = "profkit.store/1"
 RUN_SCHEMA = "profkit.run/1"
@@ -90,7 +91,8 @@ def record_from_json(data: bytes, path: Path) -> RunRecord:
         if schema != RUN_SCHEMA:
             raise InputError(f"{path}: schema {schema!r} is not {RUN_SCHEMA!r}; update profkit to read it")
         record = msgspec.json.decode(data, type=RunRecord)
-    except msgspec.DecodeError as error:
+        monday(record.week)
+    except (msgspec.DecodeError, UsageError) as error:
         raise InputError(f"{path}: damaged run record ({error}); remove its folder and add the run again") from error
     if record.id != path.parent.name:
         raise InputError(f"{path}: the record is of run {record.id}; remove its folder and add the run again")
