@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
 import re
-import statistics
-import tomllib
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profkit.cli.app import run
 from profkit.simulation import Simulation, simulate, write_run
-from profkit.simulation.history import history, truth_toml, write_history
 from profkit.simulation.kineto import TraceWriter, base_ns, start_seconds
-from profkit.simulation.scenario import Dialect, Scenario
-from profkit.simulation.serverlog import ServerLog
 from profkit.simulation.simulate import recorded_offset_ns
 from tests.oracle_trace import read
 from tests.paths import SAMPLES, SHARED, needs_shared
@@ -246,191 +239,3 @@ def test_plain_reader_reads_it(tmp_path: Path) -> None:
     assert trace.frames is not None
     assert trace.frames.num_rows > 50
     assert trace.gpu_ops.num_rows > 900
-
-
-LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: TP(\d))?\] (.*)")
-PAIR = re.compile(r"(#?[a-z][^:]*): ([^,]*)(?:, |$)")
-
-
-@pytest.mark.parametrize("mode", ["plain", "eagle3_v2", "ngram", "eagle3_v2_batches"])
-def test_log_adds_up_to_its_truth(mode: str, tmp_path: Path) -> None:
-    scenario = MODES[mode]
-    write_run(simulate(scenario), tmp_path / "run", traces=False)
-    lines = (tmp_path / "run" / "server.log").read_text().splitlines()
-    expected = tomllib.loads((tmp_path / "run" / "expected.toml").read_text())["log"]
-    decode = [dict(PAIR.findall(m[3].split(", ", 1)[1])) for m in map(LINE.fullmatch, lines)
-              if m and m[3].startswith("Decode batch, ")]  # fmt: skip
-    assert len(decode) == expected["decode_lines"] == scenario.recording.log_lines
-    middle = statistics.median(float(d["gen throughput (token/s)"]) for d in decode)
-    assert middle == pytest.approx(expected["throughput_tok_s"], rel=0.03)
-    for line in decode:
-        if scenario.speculative:
-            length, rate = float(line["accept len"]), float(line["accept rate"])
-            assert rate == pytest.approx((length - 1) / (scenario.serving.num_draft_tokens - 1), abs=0.006)
-        else:
-            assert "accept len" not in line
-    # The flagged lines carry a prefill or the profiler's stop and are slower than any other.
-    slow = sorted(float(d["gen throughput (token/s)"]) for d in decode)[: expected["flagged_lines"]]
-    assert max(slow) < 0.95 * middle
-    stamps = [m[1] for m in map(LINE.fullmatch, lines) if m]
-    assert stamps == sorted(stamps)
-    assert {m[2] for m in map(LINE.fullmatch, lines) if m and "batch, " in m[3]} == {"0"}
-    assert sum("Profiling starts" in line for line in lines) == scenario.ranks
-
-
-REAL_SERVERS = {
-    "0.5.3": "0.5.3_eagle_tp1",
-    "0.5.9": "0.5.9_eagle_tp2_steady",
-    "0.5.16": "0.5.16_eagle_tp2",
-    "0.5.23": "0.5.23_eagle_tp2_steady",
-}
-
-
-def log_of(version: str) -> list[str]:
-    """A speculative launch's log in the format of a release."""
-    mode = MODES["eagle_v1" if version == "0.5.3" else "eagle3_v2_no_overlap"]
-    dialect: Dialect = "0.5.20" if version == "0.5.23" else "0.5.14" if version == "0.5.16" else "none"
-    scenario = replace(mode, recording=replace(mode.recording, engine_version=version, dialect=dialect))
-    return ServerLog(simulate(scenario, record=False), "1795960129.224998").text().splitlines()
-
-
-def mask(line: str) -> str:
-    """A line without its prefix, figures and names."""
-    line = line.split("] ", 1)[-1].replace("cpu graph", "cuda graph").rstrip("\r")
-    line = re.sub(r"(?<=dtype: )torch\.\w+|(?<=dtype=)torch\.\w+|(?<=type=)\w+|quant=[\w-]+, |/[\w./-]+", "_", line)
-    return re.sub(r"\d+(?:\.\d+)?|True|False", "0", line)
-
-
-@needs_shared
-@pytest.mark.parametrize("version", REAL_SERVERS)
-def test_log_lines_have_the_shape_of_a_real_servers(version: str) -> None:
-    real = (SHARED / "sglang-cpu" / REAL_SERVERS[version] / "server.log").read_text(errors="replace").splitlines()
-    known = {mask(line).replace("type=__", "type=_") for line in real}
-    made = log_of(version)
-    starts = [
-        "Decode batch", "Prefill batch", "Load weight begin", "Load weight end", "Init ", "Memory ",
-        "Profiling starts", "Stop profiling", "Profiling done", "The server is fired", "INFO:     Uvicorn",
-    ]  # fmt: skip
-    for start in starts:
-        ours = {mask(line).replace("quant=_, ", "") for line in made if f"] {start}" in line}
-        # The real servers were profiled by stage now and then; ours always is.
-        fitting = known | {
-            k.replace("profiling...", "profiling-DECODE...").replace("starts.", "starts for DECODE.") for k in known
-        }
-        assert ours, start
-        assert {o.replace("_avail", "avail") for o in ours} <= fitting, (start, ours - fitting)
-    pools = {mask(line) for line in made if "] KV Cache" in line and "K size" in line}
-    assert pools
-    assert pools <= known
-
-
-@needs_shared
-@pytest.mark.parametrize("version", REAL_SERVERS)
-def test_server_arguments_have_the_keys_of_the_release(version: str) -> None:
-    def keys(lines: list[str]) -> list[str]:
-        text = next(line for line in lines if "server_args=" in line).split("server_args=", 1)[1]
-        node = ast.parse(text.strip(), mode="eval").body
-        if isinstance(node, ast.Call):
-            return [str(k.arg) for k in node.keywords]
-        assert isinstance(node, ast.Dict)
-        return [ast.literal_eval(k) for k in node.keys if k is not None]
-
-    real = (SHARED / "sglang-cpu" / REAL_SERVERS[version] / "server.log").read_text(errors="replace").splitlines()
-    assert keys(log_of(version)) == keys(real)
-
-
-def test_accept_rate_means_what_it_meant_in_the_release() -> None:
-    """Tokens with the bonus over all rows before 0.5.11; drafts over drafts since."""
-    for version in ("0.5.9", "0.5.12"):
-        lines = [dict(PAIR.findall(line)) for line in log_of(version) if "Decode batch" in line]
-        assert lines
-        for line in lines:
-            length = float(line["accept len"])
-            quotient = length / 4 if version == "0.5.9" else (length - 1) / 3
-            assert float(line["accept rate"]) == pytest.approx(quotient, abs=0.006)
-    assert not any("accept rate" in line for line in log_of("0.5.3"))
-    with pytest.raises(ValueError, match=r"0\.5\.16"):
-        log_of("0.5.17")
-
-
-def test_demo_writes_the_committed_samples_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "demo"
-    assert run(["demo", str(target)]) == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "profkit attribute" in said.err
-    assert "--baseline" in said.err
-    made = sorted(p.relative_to(target) for p in target.rglob("*") if p.is_file())
-    assert made == sorted(p.relative_to(STORY) for p in STORY.rglob("*") if p.is_file())
-    for name in made:
-        one, two = (target / name).read_bytes(), (STORY / name).read_bytes()
-        if name.suffix == ".gz":  # the compressed bytes depend on the zlib at hand
-            one, two = gzip.decompress(one), gzip.decompress(two)
-        assert one == two, name
-    assert run(["demo", str(target)]) == 2
-    assert "is not empty" in capsys.readouterr().err
-
-
-def test_demo_overwrites_only_when_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def story(*, seed: int, cycles: int) -> dict[str, Scenario]:
-        small = MODES["eagle3_v2"]
-        return {"eagle3": replace(small, seed=seed, recording=replace(small.recording, cycles=cycles))}
-
-    monkeypatch.setattr("profkit.simulation.reference_story", story)
-    target = tmp_path / "demo"
-    assert run(["demo", str(target)]) == 0
-    before = (target / "eagle3" / "server.log").read_bytes()
-    (target / "eagle3" / "run.toml").write_text("changed")
-    (target / "eagle3" / "notes.txt").write_text("mine")
-    assert run(["demo", str(target)]) == 2
-    assert (target / "eagle3" / "run.toml").read_text() == "changed"
-    capsys.readouterr()
-    assert run(["demo", str(target), "--force", "--seed", "7", "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
-    assert len(list((target / "eagle3" / "traces").iterdir())) == 4, "traces of the other seed are gone"
-    assert (target / "eagle3" / "server.log").read_bytes() != before
-    assert (target / "eagle3" / "notes.txt").read_text() == "mine"
-    assert run(["demo", str(tmp_path / "large"), "--scale", "full"]) == 0
-    assert tomllib.loads((tmp_path / "large/eagle3/expected.toml").read_text())["rank"][0]["cycles"] == 60
-
-
-def test_demo_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("x")
-    assert run(["demo", str(tmp_path / "file")]) == 2
-    assert "is a file" in capsys.readouterr().err
-    assert (tmp_path / "file").read_text() == "x"
-
-
-def test_history_holds_what_it_says(tmp_path: Path) -> None:
-    past = history(10)
-    planted = tomllib.loads(truth_toml(past))["event"]
-    assert [e["kind"] for e in planted] == ["regression", *["environment"] * 3, "noise", "improvement", "missing"]
-    by_week: dict[tuple[str, str], list[float]] = defaultdict(list)
-    weeks = sorted({launch.week for launch in past.launches})
-    assert len(weeks) == 10
-    wanted = {weeks[i] for i in (2, 3, 6, 7)}
-    for launch in past.launches:
-        if launch.week in wanted and not launch.config.endswith("baseline"):
-            wall = np.mean(next(iter(simulate(launch.scenario, record=False).walls_ns.values())))
-            by_week[launch.config.rsplit("/", 1)[1], launch.week].append(float(wall))
-    assert all(len(walls) == 6 for walls in by_week.values())
-
-    def middle(config: str, week: int) -> float:
-        return statistics.median(by_week[config, weeks[week]])
-
-    assert middle("eagle3", 2) / middle("eagle3", 3) == pytest.approx(0.93, abs=0.012)
-    assert middle("eagle3", 6) / middle("eagle3", 7) == pytest.approx(1.068, abs=0.012)
-    ngram = by_week["ngram", weeks[6]]
-    assert statistics.stdev(ngram) / statistics.mean(ngram) > 0.07
-    assert statistics.median(ngram) / middle("ngram", 2) == pytest.approx(1.0, abs=0.02)
-    assert not any(x.week == weeks[8] and x.config.endswith("baseline") for x in past.launches)
-    drivers = {(x.week >= weeks[5]): x.scenario.hardware.driver for x in past.launches}
-    assert drivers[False] != drivers[True]
-    one = replace(past, launches=past.launches[:4])
-    paths = write_history(one, tmp_path / "weeks")
-    assert (tmp_path / "weeks" / "planted.toml") in paths
-    assert len(list((tmp_path / "weeks").glob("*/*/launch-*/server.log"))) == 4
-    assert len(list((tmp_path / "weeks").glob("*/eagle3/launch-1/traces/*.gz"))) == 8
-    assert not list((tmp_path / "weeks").glob("*/*/launch-2/traces"))

@@ -76,3 +76,6 @@ def demo(
     messages.note("Try next:")
     messages.note(f"  profkit attribute {folder / 'eagle3'}")
     messages.note(f"  profkit plan {folder / 'eagle3'} --baseline {folder / 'baseline'} -o plan")
+    if weeks:
+        store = folder / "store"
+        messages.note(f"  profkit add {folder / 'weeks'} --store {store} && profkit weekly --store {store}")
