@@ -80,17 +80,17 @@ def _title(result: Attribution, cycle: CycleSummary) -> str:
     return f"Decode cycle{size}: {wall.mean / 1000:.2f} ms"
 
 
-def _subtitle(result: Attribution, cycle: CycleSummary) -> str:
+def _subtitle(result: Attribution, cycle: CycleSummary) -> list[str]:
     wall, ranks = cycle.wall_us, result.ranks
-    boundary = "; ".join(sorted({r.boundary for r in ranks}))
+    plural = "s" * (len(ranks) != 1)
     if result.cycle is None:
-        return f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
+        return [f"{len(ranks)} rank{plural}"]
     left = sum(sum(r.dropped.values()) for r in ranks)
-    return (
-        f"mean of {cycle.count} cycles on {len(ranks)} rank{'s' * (len(ranks) != 1)} "
-        f"(p10 {wall.p10 / 1000:.2f}, p50 {wall.p50 / 1000:.2f}, p90 {wall.p90 / 1000:.2f}, p99 {wall.p99 / 1000:.2f})"
-        f"{f', {left} left out' if left else ''}; begins at the {boundary}"
-    )
+    spread = ", ".join(f"{p} {getattr(wall, p) / 1000:.2f}" for p in ("p10", "p50", "p90", "p99"))
+    return [
+        f"mean of {cycle.count} cycles on {len(ranks)} rank{plural} ({spread}){f', {left} left out' if left else ''}",
+        f"a cycle begins at the {'; '.join(sorted({r.boundary for r in ranks if r.cycles}))}",
+    ]
 
 
 def terminal(result: Attribution, *, colour: bool = False) -> str:
@@ -102,7 +102,7 @@ def terminal(result: Attribution, *, colour: bool = False) -> str:
         blocks.append(
             [
                 f"{style.bold}{_title(result, cycle)}{style.end}",
-                f"{style.dim}{_subtitle(result, cycle)}{style.end}",
+                *(f"{style.dim}{line}{style.end}" for line in _subtitle(result, cycle)),
             ]
         )
         blocks.append(_bars(cycle, style))
@@ -251,7 +251,7 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
     cycle = result.cycle or result.window
     lines = ["# Where a decode cycle goes", ""]
     if cycle is not None:
-        lines += [f"**{_title(result, cycle)}** — {_subtitle(result, cycle)}.", ""]
+        lines += [f"**{_title(result, cycle)}** — {'; '.join(_subtitle(result, cycle))}.", ""]
         lines += _table(
             ["part", "us", "share"],
             [[name, microseconds(us), f"{share:.1%}"] for name, us, share in _headline_rows(cycle)],

@@ -21,7 +21,6 @@ from profkit.cli.options import (
 
 if TYPE_CHECKING:
     from profkit.attribution import Attribution
-    from profkit.trace import Trace
 
 
 def register(app: typer.Typer) -> None:
@@ -47,14 +46,9 @@ def attribute(
     verbose: VerboseOption = 0,
 ) -> None:
     """Split every decode cycle, on every rank, into draft, verify compute, all-reduce and idle."""
-    from profkit.cli.run_facts import facts_near
-
     messages = Messages(quiet, verbose)
-    traces = _read(paths, messages, jobs)
-    facts = facts_near(paths, traces)
-    from profkit.attribution import attribute as attribute_traces
-
-    result = attribute_traces(traces, facts=facts, jobs=jobs)
+    one_folder = len(paths) == 1 and Path(paths[0]).is_dir()
+    result = _run(paths[0], messages, jobs) if one_folder else _files(paths, messages, jobs)
     drawn: dict[str, str] = {}
     if plots is not None:
         from profkit.reports.attribution_plots import draw
@@ -69,17 +63,33 @@ def attribute(
             messages.warn(warning)
 
 
-def _read(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[Trace, ...]:
+def _run(path: str, messages: Messages, jobs: int | None) -> Attribution:
+    """A run folder: its facts size the collectives, its log checks the cycle time."""
+    from profkit.errors import InputError
+    from profkit.pipeline import analyse_path
+
+    with messages.progress("reading", 1.0) as advance:
+        analysis = analyse_path(path, jobs=jobs, progress=advance)
+    for warning in analysis.warnings:
+        messages.warn(warning)
+    if analysis.attribution is None:
+        raise InputError(f"{path}: no trace that can be attributed in this folder; profile the server while it decodes")
+    return analysis.attribution
+
+
+def _files(paths: Sequence[str], messages: Messages, jobs: int | None) -> Attribution:
+    from profkit.attribution import attribute as attribute_traces
     from profkit.attribution import needs_frames
+    from profkit.cli.run_facts import facts_near
     from profkit.parsers.trace import read_traces
 
     with messages.progress("reading traces", 1.0) as advance:
         traces = read_traces(list(paths), jobs=jobs, progress=advance)
     if any(needs_frames(t) for t in traces):
-        messages.detail("no annotations name the phases: reading the Python frames as well")
+        messages.detail("no annotation names the phases: reading the Python frames as well")
         with messages.progress("reading Python frames", 1.0) as advance:
             traces = read_traces(list(paths), frames=True, jobs=jobs, progress=advance)
-    return traces
+    return attribute_traces(traces, facts=facts_near(paths, traces), jobs=jobs)
 
 
 def _write(
