@@ -19,6 +19,7 @@ PathsArgument: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PATH...", help="Trace files of all ranks, or folders that hold them.")
 ]
 DEFAULT_TRACE = Path("profkit-cycle.trace.json.gz")
+DEFAULT_PAGE = Path("profkit.html")
 DEFAULT_LOG_DIRECTORY = Path("profkit-tensorboard")
 
 
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command("tensorboard")(tensorboard)
     group.command("perfetto")(perfetto)
+    group.command("html")(html)
     app.add_typer(group)
 
 
@@ -85,6 +87,28 @@ def perfetto(
     numbers = ", ".join(str(c.number) for c in chosen)
     size = output.stat().st_size / 1e6
     messages.note(f"wrote cycle {numbers} of {len(result.inputs)} ranks, {events} events, {size:.2f} MB")
+    print(output)
+
+
+def html(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run, or one trace.")],
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", "-b", help="The same load without speculation: the other arm.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = DEFAULT_PAGE,
+    cycle: Annotated[
+        list[str] | None,
+        typer.Option("--cycle", "-c", help="Cycles in the timeline, first shown first; repeatable."),
+    ] = None,
+    force: ForceOption = False,
+    jobs: JobsOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Write one self-contained page: verdict, split, timeline, all-reduces, economics with sliders."""
+    from profkit.cli.page import write_page
+
+    write_page(run, baseline, output, Messages(quiet, verbose), cycles=cycle, force=force, jobs=jobs)
     print(output)
 
 

@@ -1,0 +1,58 @@
+"""Writing the HTML page from a run: shared by the commands that offer one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from profkit.analysis import RunAnalysis
+    from profkit.cli.console import Messages
+    from profkit.run import Run
+
+DEFAULT_CYCLES = ("median", "worst")
+
+
+def load(path: str, messages: Messages, jobs: int | None) -> tuple[Run, RunAnalysis]:
+    """A run and its analysis; Python frames are read only where nothing better labels the ops.
+
+    Raises:
+        InputError: nothing usable at ``path``.
+    """
+    from profkit.attribution import needs_frames
+    from profkit.loading import load_run
+    from profkit.pipeline import analyse
+
+    with messages.progress(f"reading {path}", 1.0) as advance:
+        run = load_run(path, jobs=jobs, progress=advance)
+    if any(needs_frames(t) for t in run.traces):
+        run = load_run(path, frames=True, jobs=jobs)
+    return run, analyse(run, jobs=jobs)
+
+
+def write_page(
+    run: str,
+    baseline: str | None,
+    output: Path,
+    messages: Messages,
+    *,
+    plan: Mapping[str, Any] | None = None,
+    cycles: Sequence[str] | None = None,
+    force: bool = False,
+    jobs: int | None = None,
+) -> None:
+    """Analyse both runs and write the page to ``output``.
+
+    Raises:
+        InputError: a run cannot be used.
+        UsageError: no such cycle, or ``output`` exists and ``force`` is false.
+    """
+    from profkit.files import write_text
+    from profkit.reports.html import render
+
+    loaded, analysis = load(run, messages, jobs)
+    other = load(baseline, messages, jobs)[1] if baseline is not None else None
+    text = render(analysis, traces=loaded.traces, baseline=other, plan=plan, cycles=tuple(cycles or DEFAULT_CYCLES))
+    write_text(output, text, force=force)
+    messages.note(f"wrote {output}, {len(text) / 1e6:.2f} MB")

@@ -1,0 +1,214 @@
+"""Chosen cycles of all ranks as compact integer lists, for a page that draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profkit.attribution.result import Attribution
+from profkit.escape import visible
+from profkit.export.clocks import base_shifts_ns, corrections_ns
+from profkit.export.ops import op_rows
+from profkit.export.selection import ChosenCycle, choose, rank_positions
+from profkit.trace import Trace
+from profkit.words import ACTIVITIES, PHASES
+
+# Ops of one cycle over all ranks beyond which the shortest are left out of a page.
+MOST_OPS: Final = 40_000
+MOST_STRAGGLERS: Final = 24
+NAME_LENGTH: Final = 140
+
+
+@dataclass(slots=True)
+class _Words:
+    """Words and their numbers, in order of first use."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, word: str) -> int:
+        return self.numbers.setdefault(word, len(self.numbers))
+
+
+def rank_label(result: Attribution, place: int) -> str:
+    """``tp3``, with the coordinates that differ from a single group in front: ``dp0 tp3``."""
+    info = result.inputs[place]
+    parts = [f"{k}{v}" for k, v in (("dp", info.dp), ("pp", info.pp), ("tp", info.tp)) if v is not None]
+    return " ".join(parts) or f"rank {info.rank if info.rank is not None else place}"
+
+
+def timeline(
+    result: Attribution, traces: Sequence[Trace] | None, which: Sequence[str] = ("median", "worst")
+) -> dict[str, Any]:
+    """The ``timeline`` object of the page.
+
+    Per cycle and rank: ``segments`` is a flat list of (length ns, phase x 8 + activity) that tiles the cycle,
+    ``ops`` of (start ns after the start of the op before, length ns, name, class, phase x 8 + activity, wait ns or -1,
+    ordinal of the collective or -1). Times are on the first rank's clock and count from ``origin`` of the cycle.
+    """
+    names, classes = _Words(), _Words()
+    shown: list[dict[str, Any]] = []
+    seen: set[int] = set()
+    by_path = {t.info.path: t for t in traces or ()}
+    for word in which:
+        for cycle in choose(result, word):
+            if cycle.number not in seen:
+                seen.add(cycle.number)
+                shown.append(_cycle(result, by_path, cycle, word, names, classes))
+    return {
+        "phases": list(PHASES),
+        "activities": list(ACTIVITIES),
+        "names": list(names.numbers),
+        "classes": list(classes.numbers),
+        "cycles": shown,
+        "aligned": corrections_ns(result)[1],
+    }
+
+
+def _cycle(
+    result: Attribution, traces: Mapping[str, Trace], cycle: ChosenCycle, word: str, names: _Words, classes: _Words
+) -> dict[str, Any]:
+    offsets, _ = corrections_ns(result)
+    move = [s - o for s, o in zip(base_shifts_ns(result), offsets, strict=True)]
+    origin = min(int(row["start_ns"]) + move[p] for p, row in cycle.members.items())
+    numbers = {place: number for number, place in rank_positions(result).items()}
+    total = sum(_in_cycle(result.ops[p], int(row["cycle"])).num_rows for p, row in cycle.members.items())
+    least = _least_length(result, cycle, total)
+    ranks = []
+    for place, row in cycle.members.items():
+        shift = move[place] - origin
+        calls = _calls(result.calls, numbers[place], int(row["cycle"]))
+        info = result.inputs[place]
+        ranks.append(
+            {
+                "label": rank_label(result, place),
+                "file": visible(info.path.rpartition("/")[2], 120),
+                "start": int(row["start_ns"]) + shift,
+                "end": int(row["end_ns"]) + shift,
+                "segments": _segments(result.segments, numbers[place], int(row["cycle"])),
+                "ops": _ops(traces.get(info.path), result.ops[place], row, shift, least, calls, names, classes),
+            }
+        )
+    words = {"median": "median cycle", "worst": "slowest cycle"}
+    return {
+        "title": f"{words.get(word, 'cycle')} (no. {cycle.number})",
+        "number": cycle.number,
+        "batch_size": cycle.batch_size,
+        "wall": cycle.wall_ns,
+        "hidden_ops": 0 if least == 0 else sum(1 for _ in _shorter(result, cycle, least)),
+        "ranks": ranks,
+        "stragglers": _stragglers(result, cycle, numbers, move, origin),
+    }
+
+
+def _in_cycle(ops: pa.Table, cycle: int) -> pa.Table:
+    return ops.filter(pc.equal(ops.column("cycle"), pa.scalar(cycle)))
+
+
+def _lengths(result: Attribution, cycle: ChosenCycle) -> list[int]:
+    found: list[int] = []
+    for place, row in cycle.members.items():
+        mine = _in_cycle(result.ops[place], int(row["cycle"]))
+        ends, starts = mine.column("end_ns").to_pylist(), mine.column("start_ns").to_pylist()
+        found += [int(e) - int(s) for e, s in zip(ends, starts, strict=True) if e is not None and s is not None]
+    return found
+
+
+def _least_length(result: Attribution, cycle: ChosenCycle, total: int) -> int:
+    """Ops shorter than this are left out, so that at most :data:`MOST_OPS` remain; 0 leaves none out."""
+    if total <= MOST_OPS:
+        return 0
+    return max(sorted(_lengths(result, cycle), reverse=True)[MOST_OPS - 1], 1)
+
+
+def _shorter(result: Attribution, cycle: ChosenCycle, least: int) -> list[int]:
+    return [n for n in _lengths(result, cycle) if n < least]
+
+
+def _calls(calls: pa.Table, rank: int, cycle: int) -> dict[int, tuple[int, int]]:
+    """(wait ns or -1, ordinal) by GPU op."""
+    mine = calls.filter(
+        pc.and_(pc.equal(calls.column("rank"), pa.scalar(rank)), pc.equal(calls.column("cycle"), pa.scalar(cycle)))
+    )
+    rows = zip(*(mine.column(n).to_pylist() for n in ("gpu_op", "wait_ns", "ordinal")), strict=True)
+    return {op: (-1 if wait is None else wait, ordinal) for op, wait, ordinal in rows}
+
+
+def _code(phase: str, activity: str) -> int:
+    return PHASES.index(phase) * 8 + ACTIVITIES.index(activity)
+
+
+def _segments(segments: pa.Table, rank: int, cycle: int) -> list[int]:
+    mine = segments.filter(
+        pc.and_(
+            pc.equal(segments.column("rank"), pa.scalar(rank)), pc.equal(segments.column("cycle"), pa.scalar(cycle))
+        )
+    ).to_pylist()
+    flat: list[int] = []
+    for row in sorted(mine, key=lambda r: r["start_ns"]):
+        length, code = row["end_ns"] - row["start_ns"], _code(row["phase"], row["activity"])
+        if flat and flat[-1] == code:
+            flat[-2] += length
+        elif length:
+            flat += [length, code]
+    return flat
+
+
+def _ops(
+    trace: Trace | None, ops: pa.Table, row: Mapping[str, Any], shift: int, least: int,
+    calls: Mapping[int, tuple[int, int]], names: _Words, classes: _Words,
+) -> list[int]:  # fmt: skip
+    found = []
+    if trace is not None and trace.info.kind == "gpu":
+        for op in op_rows(trace, ops, {int(row["cycle"])}):
+            wait, ordinal = calls.get(op.gpu_op, (-1, -1))
+            found.append((op.start_ns, op.end_ns, op.name, op.kernel_class, op.phase, op.activity, wait, ordinal))
+    else:
+        for r in _in_cycle(ops, int(row["cycle"])).to_pylist():
+            wait, ordinal = calls.get(r["gpu_op"], (-1, -1))
+            kind = r["kernel_class"] or "other"
+            found.append((r["start_ns"], r["end_ns"], "", kind, r["phase"], r["activity"], wait, ordinal))
+    flat: list[int] = []
+    before = 0
+    for begin, end, name, kind, phase, activity, wait, ordinal in sorted(found, key=lambda f: (f[0], f[1])):
+        if end - begin < least:
+            continue
+        at = begin + shift
+        flat += [
+            at - before, end - begin, names.number(visible(name, NAME_LENGTH)), classes.number(visible(kind, 60)),
+            _code(phase, activity), wait, ordinal,
+        ]  # fmt: skip
+        before = at
+    return flat
+
+
+def _stragglers(
+    result: Attribution, cycle: ChosenCycle, numbers: Mapping[int, int], move: Sequence[int], origin: int
+) -> list[dict[str, Any]]:
+    """Collectives of the cycle by how long the others waited for the last to arrive, the longest first."""
+    places = {(numbers[p], int(row["cycle"])): p for p, row in cycle.members.items()}
+    members: dict[tuple[str, str, int], list[tuple[int, int, int, int]]] = {}
+    for row in result.calls.to_pylist():
+        place = places.get((row["rank"], row["cycle"]))
+        if place is None or row["wait_ns"] is None:
+            continue
+        begin = row["start_ns"] + move[place] - origin
+        key = (row["phase"], row["kind"], row["ordinal"])
+        members.setdefault(key, []).append((row["wait_ns"], place, begin, begin + row["duration_ns"]))
+    order = list(cycle.members)
+    found = []
+    for (phase, kind, ordinal), calls in members.items():
+        if len(calls) > 1:
+            found.append(
+                {
+                    "name": f"{phase} {kind} {ordinal}",
+                    "rank": order.index(min(calls)[1]),
+                    "wait": max(c[0] for c in calls),
+                    "start": min(c[2] for c in calls),
+                    "end": max(c[3] for c in calls),
+                }
+            )
+    return sorted(found, key=lambda f: (-int(str(f["wait"])), int(str(f["start"]))))[:MOST_STRAGGLERS]

@@ -1,0 +1,137 @@
+(function economics() {
+  const table = DATA.whatif;
+  if (!table) return;
+  const accept = byId("eco-accept"), us = byId("eco-us"), draft = byId("eco-draft");
+  const counts = Object.keys(table.by_draft_tokens).map(Number).sort((a, b) => a - b);
+  const state = { accept: null, us: null, draft: table.draft_tokens };
+
+  /** [value, low, high] on the straight lines between [us, value, low, high]. */
+  function between(knots, at) {
+    let i = 1;
+    while (i < knots.length - 1 && knots[i][0] < at) i += 1;
+    const [a, b] = [knots[i - 1], knots[i]];
+    const share = Math.min(Math.max((at - a[0]) / (b[0] - a[0]), 0), 1);
+    return [1, 2, 3].map((k) => a[k] + share * (b[k] - a[k]));
+  }
+
+  /** Both arms after the change: the same as the command whatif. */
+  function project(change) {
+    const row = table.by_draft_tokens[String(change.draft || 0)];
+    const own = change.draft === table.draft_tokens;
+    let tokens = change.accept !== null ? [change.accept, change.accept, change.accept] : row.accept_len;
+    if (tokens === null && own) tokens = [table.accept_len, table.accept_len, table.accept_len];
+    const cycle = change.us === null ? row.cycle : row.knots && between(row.knots, change.us);
+    const result = { accept: tokens, cycle, throughput: null, baseline: null, baselineCycle: null, even: null };
+    if (cycle && tokens) {
+      const per = 1000 * table.running;
+      result.throughput = [per * tokens[0] / cycle[0], per * tokens[1] / cycle[2], per * tokens[2] / cycle[1]];
+    }
+    if (table.baseline) {
+      const base = change.us === null ? table.baseline.cycle : table.baseline.knots && between(table.baseline.knots, change.us);
+      if (base) {
+        const per = 1000 * table.baseline.tokens_per_cycle;
+        result.baselineCycle = base;
+        result.baseline = [per / base[0], per / base[2], per / base[1]];
+        if (cycle) result.even = [cycle[0] / base[0], cycle[1] / base[2], cycle[2] / base[1]];
+      }
+    }
+    return result;
+  }
+
+  function bar(name, figure, was, most, colour) {
+    const row = make("div", null, { class: "eco-row" });
+    row.append(make("div", name, { class: "name" }));
+    const track = make("div", null, { class: "eco-track" });
+    const share = (value) => 100 * Math.min(value / most, 1);
+    if (figure) {
+      const fill = make("div", null, { class: "eco-fill" });
+      fill.style.width = share(figure[0]) + "%";
+      fill.style.background = `var(--${colour})`;
+      track.append(fill);
+      if (was) {
+        const mark = make("div", null, { class: "eco-was", title: "as measured" });
+        mark.style.left = `calc(${share(was)}% - 1px)`;
+        track.append(mark);
+      }
+      const ranged = figure[2] - figure[1] > 0.002 * figure[0];
+      if (ranged) {
+        const line = make("div", null, { class: "eco-range" });
+        line.style.left = share(figure[1]) + "%";
+        line.style.width = share(figure[2]) - share(figure[1]) + "%";
+        track.append(line);
+      }
+      const words = fixed(figure[0], 1) + " tok/s" + (ranged ? ` (${fixed(figure[1], 1)} to ${fixed(figure[2], 1)})` : "");
+      const value = make("span", words, { class: "eco-value" });
+      const inside = share(figure[0]) > 62;
+      if (inside) { value.style.right = 100 - share(figure[0]) + "%"; value.style.color = `var(--on-${colour})`; }
+      else value.style.left = Math.max(share(figure[0]), ranged ? share(figure[2]) : 0) + "%";
+      track.append(value);
+    } else track.append(make("span", "unknown", { class: "eco-value" }));
+    row.append(track);
+    return row;
+  }
+
+  function verdict(now) {
+    if (!now.throughput) return "The throughput after this change is not known.";
+    if (!now.baseline) return `${fixed(now.throughput[0], 1)} tok/s; without a baseline run no verdict.`;
+    const [low, high] = [now.throughput[1] / now.baseline[2], now.throughput[2] / now.baseline[1]];
+    const speed = fixed(now.throughput[0] / now.baseline[0], 2);
+    const even = `break-even accept length ${fixed(now.even[0], 2)}, here ${fixed(now.accept[0], 2)}`;
+    if (low > 1) return `Speculation pays: ${speed} times the baseline (${even}).`;
+    if (high < 1) return `Speculation does not pay: ${speed} times the baseline (${even}).`;
+    return `Cannot say: ${speed} times the baseline, from ${fixed(low, 2)} to ${fixed(high, 2)} (${even}).`;
+  }
+
+  function command() {
+    const words = ["profkit whatif RUN"];
+    if (table.baseline) words.push("--baseline BASELINE");
+    if (state.accept !== null) words.push(`--accept-len ${state.accept}`);
+    if (state.us !== null) words.push(`--allreduce-us ${state.us}`);
+    if (state.draft !== table.draft_tokens) words.push(`--draft-tokens ${state.draft}`);
+    return words.join(" ");
+  }
+
+  function update() {
+    const now = project(state), own = project({ accept: null, us: null, draft: table.draft_tokens });
+    byId("eco-accept-out").textContent = (now.accept ? fixed(now.accept[0], 2) : "unknown") +
+      (state.accept === null ? (state.draft === table.draft_tokens ? " (measured)" : " (expected)") : "");
+    byId("eco-us-out").textContent = state.us === null ? "as measured" : `${state.us} us`;
+    byId("eco-draft-out").textContent = state.draft === null ? "" : String(state.draft);
+    if (state.accept === null && now.accept) accept.value = now.accept[0];
+    const figures = [now.throughput, now.baseline, own.throughput, own.baseline].filter(Boolean).map((f) => f[2]);
+    const most = 1.04 * Math.max(...figures);
+    byId("eco-bars").replaceChildren(
+      bar(DATA.names.candidate, now.throughput, table.throughput, most, "activity-compute"),
+      ...(table.baseline ? [bar(DATA.names.baseline, now.baseline, table.baseline.throughput, most, "phase-draft")] : []));
+    const said = verdict(now);
+    byId("eco-said").textContent = said;
+    byId("eco-bars").setAttribute("aria-label", `Throughput of both arms. ${said}`);
+    byId("eco-command").textContent = command();
+  }
+
+  accept.max = table.draft_tokens || Math.max(2, Math.ceil(table.accept_len));
+  accept.value = table.accept_len;
+  if (table.most_us) { us.max = table.most_us; us.value = Math.round(table.allreduce_us); } else byId("eco-us-box").hidden = true;
+  if (table.draft_tokens) {
+    draft.min = counts[0]; draft.max = counts[counts.length - 1]; draft.value = table.draft_tokens;
+  } else { byId("eco-draft-box").hidden = true; byId("eco-accept-box").hidden = true; }
+  accept.addEventListener("input", () => { state.accept = Number(accept.value); update(); });
+  us.addEventListener("input", () => { state.us = Number(us.value); update(); });
+  draft.addEventListener("input", () => {
+    state.draft = Number(draft.value);
+    accept.max = state.draft;
+    if (state.accept !== null && state.accept > state.draft) state.accept = state.draft;
+    update();
+  });
+  byId("eco-reset").addEventListener("click", () => {
+    state.accept = null; state.us = null; state.draft = table.draft_tokens;
+    accept.max = table.draft_tokens || accept.max;
+    accept.value = table.accept_len;
+    if (table.most_us) us.value = Math.round(table.allreduce_us);
+    if (table.draft_tokens) draft.value = table.draft_tokens;
+    update();
+  });
+  byId("eco-notes").textContent = table.assumptions.join("; ") + ".";
+  window.profkitProject = project;
+  update();
+})();

@@ -1,0 +1,134 @@
+"""The page: results in, one HTML document out. Everything that comes from files is escaped by the template."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from profkit._version import __version__
+from profkit.analysis import RunAnalysis
+from profkit.escape import visible
+from profkit.export.timeline import timeline
+from profkit.export.whatif import whatif_table
+from profkit.jsonio import plain
+from profkit.reports.html import sections
+from profkit.reports.palette import ACTIVITY_NAMES, DARK, LIGHT, PHASE_NAMES, css_variables
+from profkit.speculation.economics import economics
+from profkit.trace import Trace
+from profkit.words import ACTIVITIES, PHASES
+
+# A page stays below 1.5 MB; further cycles are left out where they would break that.
+MOST_DATA_BYTES = 1_250_000
+SCRIPTS = ("common.js", "timeline.js", "economics.js")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("profkit.reports.html", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _read(name: str) -> str:
+    return files("profkit.reports.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _css() -> str:
+    light, dark = css_variables(LIGHT), css_variables(DARK)
+    rules = [
+        (None, ":root", f"color-scheme: light;\n{light}"),
+        ("screen and (prefers-color-scheme: dark)", ':root:not([data-theme="light"])', f"color-scheme: dark;\n{dark}"),
+        ("screen", ':root[data-theme="dark"]', f"color-scheme: dark;\n{dark}"),
+    ]
+    texts = [f"{selector} {{\n{body}\n}}" for _, selector, body in rules]
+    texts = [f"@media {m} {{\n{t}\n}}" if m else t for (m, _, _), t in zip(rules, texts, strict=True)]
+    return "\n".join([*texts, _read("page.css")])
+
+
+def embedded(document: Any) -> Markup:
+    """JSON that is safe inside a ``script`` element, whatever its strings hold."""
+    text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 - no character that HTML acts on is left
+
+
+def render(
+    analysis: RunAnalysis,
+    *,
+    traces: Sequence[Trace] | None = None,
+    baseline: RunAnalysis | None = None,
+    plan: Mapping[str, Any] | None = None,
+    cycles: Sequence[str] = ("median", "worst"),
+) -> str:
+    """The page about ``analysis`` as HTML text; the same bytes for the same input.
+
+    Args:
+        analysis: the run that the page is about.
+        traces: its traces, for the names of GPU ops in the timeline; without them ops show their class only.
+        baseline: a run without speculation at the same load: the other arm.
+        plan: the document ``profkit.plan/1`` of the same runs: its sentences become the verdict, its levers a table.
+        cycles: which cycles the timeline offers (``median``, ``worst``, ``all`` or numbers), the first shown first.
+
+    Raises:
+        UsageError: no cycle of such a number.
+    """
+    script = "\n".join(_read(name) for name in SCRIPTS)
+    # Without an arm to compare with and without speculation there is nothing to ask.
+    speculative = analysis.facts.text("speculative.algorithm") is not None
+    figures = economics(analysis, baseline) if baseline is not None or speculative else None
+    whatif = whatif_table(analysis, baseline) if figures is not None else None
+    shown = _timeline(analysis, traces, cycles)
+    document = {
+        "timeline": shown,
+        "whatif": whatif,
+        "names": {"candidate": visible(analysis.name, 60), "baseline": visible(baseline.name, 60) if baseline else ""},
+        "phase_names": [PHASE_NAMES[p] for p in PHASES],
+        "activity_names": [ACTIVITY_NAMES[a] for a in ACTIVITIES],
+    }
+    values = sections.context(analysis, baseline, figures, plan)
+    values |= {
+        "css": Markup(_css()),  # noqa: S704 - package data
+        "script": Markup(script),  # noqa: S704 - package data
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "data": embedded(document),
+        "version": __version__,
+        "has_timeline": bool(shown and shown["cycles"]),
+        "has_whatif": whatif is not None,
+        "clock_note": _clock_note(shown),
+    }
+    return _environment().get_template("page.html.j2").render(**values).rstrip() + "\n"
+
+
+def _timeline(analysis: RunAnalysis, traces: Sequence[Trace] | None, cycles: Sequence[str]) -> dict[str, Any] | None:
+    if analysis.attribution is None or analysis.attribution.cycles.num_rows == 0:
+        return None
+    data = timeline(analysis.attribution, traces, cycles)
+    while len(data["cycles"]) > 1 and len(embedded(data)) > MOST_DATA_BYTES:
+        data["cycles"].pop()
+    return data
+
+
+def _clock_note(shown: Mapping[str, Any] | None) -> str:
+    if not shown:
+        return ""
+    clocks = (
+        "All ranks are on the first rank's clock."
+        if shown["aligned"]
+        else "The ranks could not be matched: each is on its own clock."
+    )
+    hidden = max((c["hidden_ops"] for c in shown["cycles"]), default=0)
+    return clocks + (f" {hidden} of the shortest ops are left out of the details." if hidden else "")

@@ -1,0 +1,391 @@
+"""What each section of the page shows, as plain text that the template escapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from profkit.analysis import RunAnalysis
+from profkit.attribution.idle import WORDS
+from profkit.attribution.result import Attribution, CycleSummary
+from profkit.collectives.cost import reference_curves
+from profkit.escape import visible
+from profkit.quantity import Quantity
+from profkit.reports.html.plot import Measured, allreduce_plot, size_text
+from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
+from profkit.reports.wording import NOT_KNOWN, figure, percent
+from profkit.rules import load_rules
+from profkit.speculation.economics import Economics
+from profkit.words import ACTIVITIES, PHASES, HeadlinePart
+
+_HEADLINE_COLOURS: Mapping[HeadlinePart, str] = {
+    "draft": "phase-draft",
+    "verify_compute": "activity-compute",
+    "allreduce": "activity-allreduce",
+    "other_comm": "activity-comm",
+    "memory": "activity-memory",
+    "idle": "activity-idle",
+    "other": "phase-other",
+    "unlabelled": "phase-unlabelled",
+}
+_IMPLEMENTATIONS = {"nccl": "NCCL", "flashinfer_pcie_ipc": "PCIe IPC", "custom_one_shot": "one-shot"}
+# A part of the headline bar narrower than this share has its name in the key only.
+WIDE = 0.105
+_ECONOMICS = (
+    ("accept_len", "accept length"),
+    ("break_even_accept_len", "break-even accept length"),
+    ("cycle", "cycle"),
+    ("baseline_step", "baseline step"),
+    ("inflation", "cycle inflation"),
+    ("speedup", "speed-up by speculation"),
+    ("throughput", "throughput"),
+    ("baseline_throughput", "baseline throughput"),
+    ("parity_cycle", "cycle at parity"),
+    ("allreduce_per_call", "all-reduce, per call"),
+    ("allreduce_calls_per_cycle", "all-reduces per cycle"),
+    ("parity_allreduce_per_call", "all-reduce at parity, per call"),
+    ("nccl_model_per_call", "NCCL's own latency model"),
+    ("baseline_allreduce_per_call", "all-reduce of the baseline, per call"),
+    ("verify_compute", "verify compute"),
+    ("verify_floor", "verify compute, floor"),
+    ("trace_over_log", "traced cycle over the log's"),
+)
+
+
+def quantity(value: Quantity) -> str:
+    """``33.3 ms (33.2 to 33.5)``; a dash for unknown."""
+    unit = {"ratio": "times"}.get(value.unit, value.unit)
+    if value.value is None:
+        return NOT_KNOWN
+    text = figure(value.value, unit)
+    if value.low is not None and value.high is not None and value.high > value.low:
+        text += f" ({figure(value.low)} to {figure(value.high)})"
+    return text
+
+
+def context(
+    analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economics | None, plan: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The values of the template that do not come from the page itself."""
+    result = analysis.attribution
+    runs = [analysis, *([baseline] if baseline is not None else [])]
+    plot, caption = _plot(analysis, baseline, figures)
+    return {
+        "title": visible(analysis.name, 120),
+        "subtitle": _subtitle(analysis),
+        "verdict": _verdict(analysis, baseline, figures, plan),
+        "figures": list(_figures(figures, result)),
+        "arms": _arms(runs),
+        "matrix": _matrix(result, visible(analysis.name, 60) if baseline else ""),
+        "idle": _idle(result),
+        "collectives": list(_collectives(result)),
+        "plot": Markup(plot),  # noqa: S704 - escaped where it is made
+        "plot_caption": caption,
+        "economics": list(_economics(figures)),
+        "levers": list(_levers(plan)),
+        "findings": list(_findings(analysis)),
+        "ranks": list(_ranks(result)),
+        "notes": list(_notes(analysis, baseline)),
+    }
+
+
+def _subtitle(analysis: RunAnalysis) -> str:
+    facts = analysis.facts
+    parts = [facts.text(k) for k in ("model.name", "model.quantization", "gpu.name")]
+    if tp := facts.integer("parallel.tp"):
+        parts.append(f"TP{tp}")
+    if link := facts.text("link.kind"):
+        parts.append({"pcie": "PCIe", "nvlink": "NVLink"}.get(link, link))
+    if engine := facts.text("engine.name"):
+        parts.append(f"{engine} {facts.text('engine.version') or ''}".strip())
+    if algorithm := facts.text("speculative.algorithm"):
+        parts.append(f"{algorithm}, {facts.text('speculative.num_draft_tokens') or '?'} draft tokens")
+    return " · ".join(visible(p, 60) for p in [*parts, analysis.date] if p)
+
+
+def _share(cycle: CycleSummary, part: HeadlinePart) -> float:
+    return (cycle.headline_us[part] or 0.0) / cycle.wall_us.mean if cycle.wall_us.mean else 0.0
+
+
+def _verdict(
+    analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economics | None, plan: Mapping[str, Any] | None
+) -> list[str]:
+    stated = (plan or {}).get("verdict", {}).get("sentences") if plan else None
+    if stated:
+        return [visible(str(s), 600) for s in stated]
+    result = analysis.attribution
+    sentences: list[str] = []
+    if result is not None and result.cycle is not None:
+        cycle = result.cycle
+        largest = max(cycle.headline_us, key=lambda p: cycle.headline_us[p] or 0.0)
+        sentences.append(
+            f"A decode cycle takes {figure(cycle.wall_us.mean / 1000, 'ms')}; "
+            f"{percent(_share(cycle, largest), signed=False)} of it is {HEADLINE_NAMES[largest]}."
+        )
+    elif result is not None and result.window is not None:
+        sentences.append("The recording holds no complete decode cycle; figures cover all of it.")
+    if figures is not None:
+        sentences += list(_economic_sentences(figures, baseline))
+    return sentences or ["These files do not say where the time goes; see the notes below."]
+
+
+def _economic_sentences(figures: Economics, baseline: RunAnalysis | None) -> Iterator[str]:
+    accept, even = figures.accept_len.value, figures.break_even_accept_len.value
+    if accept is not None and even is not None:
+        pays = "pays" if accept > even else "does not pay"
+        yield (
+            f"Speculation {pays} here: the accept length is {figure(accept)}, break-even is {figure(even)} "
+            f"(a cycle costs {figure(figures.inflation.value)} baseline steps)."
+        )
+    elif baseline is None:
+        yield "Whether speculation pays is not known without a baseline run at the same load."
+    call, model = figures.allreduce_per_call.value, figures.nccl_model_per_call
+    if call is not None and model.value:
+        yield (
+            f"One all-reduce of the target's forward costs {figure(call, 'us')}, {figure(call / model.value)} times "
+            f"what NCCL's own latency model gives ({figure(model.value, 'us')})."
+        )
+
+
+def _figures(figures: Economics | None, result: Attribution | None) -> Iterator[dict[str, str]]:
+    chosen: list[tuple[str, Quantity]] = []
+    if figures is not None:
+        chosen = [
+            ("throughput", figures.throughput),
+            ("baseline throughput", figures.baseline_throughput),
+            ("cycle", figures.cycle),
+            ("accept length", figures.accept_len),
+            ("break-even accept length", figures.break_even_accept_len),
+            ("one all-reduce", figures.allreduce_per_call),
+        ]
+    elif result is not None and result.cycle is not None:
+        wall = result.cycle.wall_us
+        source = "trace"
+        chosen = [
+            ("cycle", Quantity(wall.mean / 1e3, "ms", "measured", source, wall.p10 / 1e3, wall.p90 / 1e3, "p10_p90"))
+        ]
+    for name, value in chosen:
+        if value.value is None:
+            continue
+        ranged = value.low is not None and value.high is not None and value.high > value.low
+        yield {
+            "name": name,
+            "value": figure(value.value),
+            "unit": {"tokens": "", "ratio": "times"}.get(value.unit, value.unit),
+            "range": f"{figure(value.low)} to {figure(value.high)}" if ranged else "",
+        }
+
+
+def _arms(runs: Sequence[RunAnalysis]) -> list[dict[str, Any]]:
+    cycles = [
+        (run, found)
+        for run in runs
+        if run.attribution is not None and (found := run.attribution.cycle or run.attribution.window) is not None
+    ]
+    longest = max((c.wall_us.mean for _, c in cycles), default=0.0)
+    arms = []
+    for run, cycle in cycles:
+        parts = [_part(part, value, cycle) for part, value in cycle.headline_us.items() if value]
+        parts.sort(key=lambda p: -float(p["weight"]))
+        size = f"batch {cycle.batch_size}, " if cycle.batch_size is not None else ""
+        arms.append(
+            {
+                "name": visible(run.name, 80),
+                "wall": figure(cycle.wall_us.mean / 1000),
+                "note": f"{size}{cycle.count} cycles, p90 {figure(cycle.wall_us.p90 / 1000)} ms",
+                "width": f"{100 * cycle.wall_us.mean / longest:.2f}",
+                "label": f"{visible(run.name, 80)}: " + ", ".join(f"{p['name']} {p['ms']} ms" for p in parts),
+                "parts": [p | {"wide": float(p["weight"]) / longest > WIDE} for p in parts],
+            }
+        )
+    return arms
+
+
+def _part(part: HeadlinePart, value: float, cycle: CycleSummary) -> dict[str, Any]:
+    decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
+    name = "decode compute" if part == "verify_compute" and decodes else HEADLINE_NAMES[part]
+    return {
+        "name": name,
+        "ms": figure(value / 1000),
+        "share": percent(_share(cycle, part), signed=False),
+        "weight": f"{value:.6g}",
+        "colour": _HEADLINE_COLOURS[part],
+    }
+
+
+def _matrix(result: Attribution | None, name: str) -> dict[str, Any] | None:
+    cycle = None if result is None else result.cycle or result.window
+    if cycle is None:
+        return None
+    largest = max((v or 0.0 for row in cycle.parts_us.values() for v in row.values()), default=0.0) or 1.0
+    rows = []
+    totals = dict.fromkeys(ACTIVITIES, 0.0)
+    for phase in PHASES:
+        cells = [cycle.parts_us[phase][a] for a in ACTIVITIES]
+        if not any(c is None or c > 0 for c in cells):
+            continue
+        for activity, cell in zip(ACTIVITIES, cells, strict=True):
+            totals[activity] += cell or 0.0
+        rows.append(
+            {
+                "key": phase.replace("_", "-"),
+                "name": PHASE_NAMES[phase],
+                "cells": [{"text": _us(c), "heat": f"{_heat(c, largest):.1f}"} for c in cells],
+                "sum": _us(sum(c or 0.0 for c in cells)),
+            }
+        )
+    return {
+        "name": name,
+        "activities": [{"key": a, "name": ACTIVITY_NAMES[a]} for a in ACTIVITIES],
+        "rows": rows,
+        "totals": [*(_us(totals[a]) for a in ACTIVITIES), _us(sum(totals.values()))],
+    }
+
+
+def _heat(value: float | None, largest: float) -> float:
+    """How strongly a cell is tinted, in percent; the root keeps small cells visible."""
+    return 55.0 * math.sqrt((value or 0.0) / largest)
+
+
+def _us(value: float | None) -> str:
+    if value is None:
+        return NOT_KNOWN
+    return "·" if value == 0 else f"{value:,.1f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _idle(result: Attribution | None) -> list[dict[str, str]]:
+    cycle = None if result is None else result.cycle or result.window
+    causes = [(c, v) for c, v in cycle.idle_causes_us.items() if v > 0] if cycle else []
+    return [{"us": _us(v), "words": WORDS.get(c, c)} for c, v in sorted(causes, key=lambda c: -c[1])]
+
+
+def _collectives(result: Attribution | None) -> Iterator[dict[str, Any]]:
+    for row in result.collectives if result else ():
+        yield {
+            "what": f"{row.phase} {row.kind}".replace("_", " "),
+            "kernel": visible(row.kernel, 160),
+            "fused": row.fused,
+            "calls": f"{row.calls_per_cycle:.4g}",
+            "mean": _us(row.mean_us),
+            "transfer": _us(row.transfer_us),
+            "wait": _us(row.wait_us),
+            "size": NOT_KNOWN if row.message_bytes is None else size_text(row.message_bytes),
+            "bandwidth": NOT_KNOWN if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}",
+            "implementation": visible(row.implementation, 40),
+        }
+
+
+def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economics | None) -> tuple[str, str]:
+    points = []
+    for run, colour in ((analysis, "activity-allreduce"), (baseline, "activity-compute")):
+        for call in run.attribution.collectives if run is not None and run.attribution else ():
+            time = call.transfer_us if call.transfer_us is not None else call.mean_us
+            if run is not None and call.kind == "all_reduce" and call.message_bytes and time > 0:
+                name = f"{run.name.rpartition(' ')[2]} {call.phase}".replace("_", " ")
+                points.append(Measured(float(call.message_bytes), time, name, colour))
+    references = reference_curves()
+    link = analysis.facts.text("link.kind")
+    chosen: list[Any] = []
+    for entry in load_rules("hardware")["allreduce_curve"]:
+        if link in (None, entry["link"]):
+            measured = [float(size) for size, _ in entry["points"]]
+            bounds = (min(measured), max(measured)) if measured else None
+            chosen.append(
+                (f"{entry['implementation'].replace('_', ' ')}, {entry['host']}", references[entry["id"]], bounds)
+            )
+    model = None
+    if figures is not None and figures.nccl_model_per_call.value:
+        model = (figures.nccl_model_per_call.value, "NCCL's own latency model")
+    caption = (
+        "Dots: this run's transfer time (without waiting). Lines: other people's hosts, faint where nothing was "
+        "measured; hosts of one kind still differ tenfold."
+    )
+    return allreduce_plot(points, chosen, model), caption
+
+
+def _economics(figures: Economics | None) -> Iterator[dict[str, str]]:
+    if figures is None:
+        return
+    for key, name in _ECONOMICS:
+        value: Quantity = getattr(figures, key)
+        yield {
+            "name": name,
+            "value": quantity(value),
+            "kind": value.kind,
+            "source": visible(value.source, 220),
+        }
+
+
+def _levers(plan: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    for lever in (plan or {}).get("levers", ()):
+        gain = lever.get("gain") or {}
+        yield {
+            "name": visible(str(lever.get("title") or lever.get("id")), 120),
+            "priority": visible(str(lever.get("priority", "")), 20),
+            "candidate": _gain(gain.get("candidate_throughput")),
+            "baseline": _gain(gain.get("baseline_throughput")),
+            "gates": [
+                {k: visible(str(gate.get(k) or ""), 200) for k in ("name", "state", "why")}
+                for gate in lever.get("gates", ())
+            ],
+            "command": visible(str(lever.get("command") or ""), 300),
+        }
+
+
+def _gain(value: Any) -> str:
+    if not isinstance(value, Mapping) or value.get("value") is None:
+        return NOT_KNOWN
+    text = figure(value["value"], str(value.get("unit") or ""))
+    low, high = value.get("low"), value.get("high")
+    return f"{text} ({figure(low)} to {figure(high)})" if low is not None and high is not None and high > low else text
+
+
+def _findings(analysis: RunAnalysis) -> Iterator[dict[str, Any]]:
+    found = list(analysis.attribution.findings) if analysis.attribution else []
+    server = analysis.server()
+    found += list(server.findings) if server else []
+    for finding in found:
+        yield {
+            "severity": finding.severity,
+            "sentence": visible(finding.sentence, 600),
+            "evidence": [visible(e, 160) for e in finding.evidence[:6]],
+        }
+
+
+def _ranks(result: Attribution | None) -> Iterator[dict[str, str]]:
+    if result is None:
+        return
+    for rank, clock, info, ops in zip(result.ranks, result.clock_offsets_us, result.inputs, result.ops, strict=True):
+        cycles = rank.cycles
+
+        def mean(total: float, cycles: int = cycles) -> str:
+            return _us(total / cycles / 1000) if cycles else NOT_KNOWN
+
+        parts = {a: sum(p[a] or 0 for p in rank.parts_ns.values()) for a in ACTIVITIES}
+        places = {"dp": rank.dp, "pp": rank.pp, "tp": rank.tp, "ep": rank.ep}
+        name = " ".join(f"{k}{v}" for k, v in places.items() if v is not None) or f"rank {rank.rank}"
+        known = clock.offset is not None and clock.spread is not None
+        yield {
+            "name": name,
+            "cycles": str(cycles),
+            "dropped": str(sum(rank.dropped.values())),
+            "wall": mean(rank.wall_ns),
+            "allreduce": mean(parts["allreduce"]),
+            "idle": mean(parts["idle"]),
+            "clock": f"{clock.offset:+.1f} ±{clock.spread:.1f}" if known else NOT_KNOWN,
+            "labelled": ", ".join(f"{k} {v:.0%}" for k, v in rank.labelled_by.items() if v >= 0.005),
+            "events": f"{ops.num_rows:,} of {info.events:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
+            "file": visible(info.path, 200),
+        }
+
+
+def _notes(analysis: RunAnalysis, baseline: RunAnalysis | None) -> Iterator[str]:
+    for run in (analysis, baseline):
+        if run is not None:
+            yield from (f"{visible(run.name, 60)}: {visible(w, 400)}" for w in run.warnings)
+    server = analysis.server()
+    if server is not None and server.start_line:
+        yield f"Log of the server: {visible(server.start_line, 160)}."
