@@ -293,9 +293,8 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
         if link in (None, entry["link"]):
             measured = [float(size) for size, _ in entry["points"]]
             bounds = (min(measured), max(measured)) if measured else None
-            chosen.append(
-                (f"{entry['implementation'].replace('_', ' ')}, {entry['host']}", references[entry["id"]], bounds)
-            )
+            who = _IMPLEMENTATIONS.get(entry["implementation"], entry["implementation"])
+            chosen.append((f"{who}, {entry['host']}", references[entry["id"]], bounds))
     model = None
     if figures is not None and figures.nccl_model_per_call.value:
         model = (figures.nccl_model_per_call.value, "NCCL's own latency model")
