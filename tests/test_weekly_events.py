@@ -294,3 +294,23 @@ def test_nothing_is_made_of_weeks_in_which_nothing_happens(noise: float) -> None
         report = row(weekly(flat_history(seed, noise)))
         events += len(report.events) + len(report.history)
     assert events / (40 * (len(WEEKS) - 1)) <= 0.05
+
+
+def test_a_slow_drift_is_found_once_it_is_large_and_named_once() -> None:
+    launches = []
+    for index, week in enumerate(WEEKS):
+        for i, value in enumerate(noisy(60.0 * 0.99**index, 6, noise=0.008, seed=index)):
+            measured = (Measurement("throughput", value, "tok/s", 1, 40),)
+            launches.append(
+                Launch(f"{week}-{i}", measured, {"gpu.name": "x"}, id=f"{week}-{i}", config="eagle3", week=week)
+            )
+    found = [(w, row(weekly(launches, week=w))) for w in WEEKS]
+    drifts = [(w, r) for w, r in found if r.events]
+    assert 1 <= len(drifts) <= 3
+    week, first = drifts[0]
+    assert WEEKS.index(week) >= 3
+    [event] = first.events
+    assert (event.kind, first.verdict, event.reference) == ("regression", "worse", WEEKS[0])
+    assert "in steps too small to be seen from week to week" in event.sentence
+    if len(drifts) > 1:
+        assert drifts[1][1].events[0].reference == week

@@ -94,8 +94,9 @@ def _change(name: str, judged: Judged, kind: EventKind) -> Event:
     assert metric is not None
     pro, contra = _evidence(comparison)
     interval = metric.interval
+    slowly = ", in steps too small to be seen from week to week" if judged.slow else ""
     return Event(
-        kind, judged.week, name, f"{moved(metric)} against {judged.reference}", _cause(comparison),
+        kind, judged.week, name, f"{moved(metric)} against {judged.reference}{slowly}", _cause(comparison),
         metric=metric.name, reference=judged.reference, change=metric.change,
         low=interval.low if interval else None, high=interval.high if interval else None,
         evidence=pro, counter_evidence=contra,

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from profkit.comparison.fingerprint import GATED, Difference, differences
 from profkit.comparison.result import Comparison, MetricComparison, Verdict
 from profkit.comparison.verdict import compare
+from profkit.week import monday
 from profkit.weekly.history import History
 
 # For earlier weeks only what names an event is computed.
 BRIEF = ("accept_len",)
+# Nearer weeks are what the ordinary comparison is for.
+DRIFT_WEEKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Judged:
     noisy: bool
     verdict: Verdict
     why: str
+    slow: bool = False  # against the start of the stretch: no single week stepped far enough to be seen
 
     @property
     def primary(self) -> MetricComparison | None:
@@ -83,3 +87,32 @@ def judge(history: History, name: str, week: str, *, full: bool) -> Judged:
     )
     verdict, why = _verdict(comparison, noisy)
     return Judged(week, reference, comparison, breaks(history, name, earlier[0], week), noisy, verdict, why)
+
+
+def slow_drift(history: History, name: str, judged: Judged, since: str) -> Judged | None:
+    """The week against the first good one from ``since`` on, when it differs though no step between weeks showed it.
+
+    ``since`` is the week of the last named change, so that a change is not named again week after week; the first good
+    week and not the best one is taken, since the best of many is partly luck. ``None`` without such a drift.
+    """
+    if judged.verdict != "no_change" or judged.reference is None:
+        return None
+    start = next(
+        (
+            week
+            for week in history.weeks
+            if monday(since) <= monday(week) < monday(judged.week)
+            and history.enough(name, week)
+            and not history.noisy(name, week)
+            and not breaks(history, name, week, judged.week)
+        ),
+        None,
+    )
+    if start is None or (monday(judged.week) - monday(start)).days < 7 * DRIFT_WEEKS:
+        return None
+    launches = history.launches(name, judged.week)
+    comparison = compare(history.launches(name, start), launches, history.config.thresholds.settings())
+    verdict, why = _verdict(comparison, judged.noisy)
+    if verdict not in ("better", "worse"):
+        return None
+    return Judged(judged.week, start, comparison, judged.breaks, judged.noisy, verdict, why, slow=True)

@@ -12,7 +12,7 @@ from profkit.forecast import PlanForecast
 from profkit.weekly.actions import actions, promises
 from profkit.weekly.events import moved, name_events
 from profkit.weekly.history import History
-from profkit.weekly.judge import Judged, judge
+from profkit.weekly.judge import Judged, judge, slow_drift
 from profkit.weekly.model import ConfigurationWeek, Event, Weekly
 from profkit.weekly.scoreboard import (
     budget,
@@ -31,7 +31,8 @@ def _sentence(judged: Judged, events: Sequence[Event]) -> str:
     """The headline of a configuration, without the verdict's word."""
     metric = judged.primary
     if judged.verdict in ("better", "worse") and metric is not None:
-        return f"{moved(metric)} against {judged.reference}"
+        slowly = ", in steps too small to be seen from week to week" if judged.slow else ""
+        return f"{moved(metric)} against {judged.reference}{slowly}"
     for kind in ("missing", "environment", "noise"):
         for event in events:
             if event.kind == kind and judged.verdict == "cannot_say":
@@ -59,19 +60,27 @@ def _warnings(history: History, name: str, judged: Judged) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _earlier(history: History, name: str, week: str) -> tuple[Event, ...]:
-    """Events of an earlier week; only a week with a change is worth comparing in full."""
-    judged = judge(history, name, week, full=False)
-    if judged.verdict in ("better", "worse"):
+def _assess(
+    history: History, name: str, week: str, earlier: Sequence[Event], *, full: bool
+) -> tuple[Judged, tuple[Event, ...]]:
+    """A week judged and its events named, knowing what was named before; in full where something changed."""
+    judged = judge(history, name, week, full=full)
+    named = [e.week for e in earlier if e.kind in ("regression", "improvement", "environment")]
+    since = named[-1] if named else history.weeks[0]
+    drift = slow_drift(history, name, judged, since)
+    if drift is not None:
+        judged = drift
+    elif judged.verdict in ("better", "worse") and not full:
         judged = judge(history, name, week, full=True)
-    return name_events(history, name, judged)
+    return judged, name_events(history, name, judged)
 
 
 def _configuration(history: History, name: str) -> ConfigurationWeek:
     tracked = history.tracked(name)
-    judged = judge(history, name, history.week, full=True)
-    events = name_events(history, name, judged)
-    earlier = [event for week in history.weeks[:-1] for event in _earlier(history, name, week)]
+    earlier: list[Event] = []
+    for week in history.weeks[:-1]:
+        earlier += _assess(history, name, week, earlier, full=False)[1]
+    judged, events = _assess(history, name, history.week, earlier, full=True)
     comparison = judged.comparison
     points = series(history, name)
     same_system = on_this_system(history, name, points)
