@@ -6,6 +6,7 @@ Damage (a cut archive, garbage behind it, a bomb) never raises once bytes came o
 
 from __future__ import annotations
 
+import select
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -68,20 +69,27 @@ class ByteSource:
         return self._head[:_HEAD]
 
     def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
-        """Decompressed chunks of about ``size`` bytes, and the file closed at the end."""
+        """Decompressed chunks of about ``size`` bytes, smaller from a slow pipe; the file is closed at the end."""
         parts, held = [self._head], len(self._head)
         self._head = b""
         try:
             for chunk in self._chunks:
                 parts.append(chunk)
                 held += len(chunk)
-                if held >= size:
+                if held >= size or (self.size is None and not self._more_waits()):
                     yield b"".join(parts)
                     parts, held = [], 0
             if held:
                 yield b"".join(parts)
         finally:
             self.close()
+
+    def _more_waits(self) -> bool:
+        """Whether a pipe has more to read at once; a slow writer must not keep what it wrote from its reader."""
+        try:
+            return bool(select.select([self._file], [], [], 0)[0])
+        except (OSError, ValueError, TypeError):
+            return True
 
     def close(self) -> None:
         """Close the file; standard input stays open."""

@@ -40,23 +40,22 @@ def terminal(summary: LogSummary, *, colour: bool = False) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """One character per value, from the lowest to the highest; a gap where there is none."""
+    """One character per value, up from the lowest or from 80 % of the highest; a gap where there is none."""
     known = [v for v in values if v is not None]
     if not known:
         return ""
-    low, high = min(known), max(known)
-    span = high - low
-    return "".join(
-        " " if v is None else _BARS[-1] if not span else _BARS[min(7, int(8 * (v - low) / span))] for v in values
-    )
+    high = max(known)
+    low = min(*known, 0.8 * high)  # noise of a few percent stays small
+    span = (high - low) or 1.0
+    return "".join(" " if v is None else _BARS[min(7, int(8 * (v - low) / span))] for v in values)
 
 
 def number(value: float | None, digits: int = 3) -> str:
     """A figure with about ``digits`` significant digits, without an exponent; ``-`` when unknown."""
     if value is None:
         return "-"
-    if value == 0:
-        return "0"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     size = len(str(int(abs(value))))
     decimals = max(0, digits - size) if abs(value) >= 1 else digits
     return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
@@ -66,7 +65,7 @@ def _server(server: ServerSummary, style: Style) -> str:
     lines = [f"{style.bold}{_title(server)}{style.end}", f"{style.dim}{_subtitle(server)}{style.end}", ""]
     decode = server.decode
     if decode.lines:
-        lines += _figures(server)
+        lines += [f"  {name:<16} {text}" for name, text in _figures(server)] + _shape(server)
     else:
         lines.append("  No decode line: the server answered nothing, or the log ends before it did.")
     if server.by_batch:
@@ -119,7 +118,7 @@ def _subtitle(server: ServerSummary) -> str:
     return " · ".join([*parts, *([", ".join(drafts)] if drafts else [])])
 
 
-def _figures(server: ServerSummary) -> list[str]:
+def _figures(server: ServerSummary) -> list[tuple[str, str]]:
     decode = server.decode
     kept = decode.lines - decode.damaged - decode.flagged
     several = server.dp is not None and server.dp > 1
@@ -139,13 +138,17 @@ def _figures(server: ServerSummary) -> list[str]:
     rows.append(
         ("decode lines", f"{decode.lines}, {kept} averaged" + (f" ({', '.join(left_out)})" if left_out else ""))
     )
-    lines = [f"  {name:<16} {text}" for name, text in rows]
+    return rows
+
+
+def _shape(server: ServerSummary) -> list[str]:
+    """The course of the log as sparklines."""
     shape = [
         f"  {label:<16} {sparkline(server.series[key])}"
         for key, label in (("gen_throughput_tok_s", "tok/s over time"), ("accept_len", "accept length"))
         if len([v for v in server.series.get(key, ()) if v is not None]) > 3
     ]
-    return [*lines, *(["", *shape] if shape else [])]
+    return ["", *shape] if shape else []
 
 
 def _range(spread: Spread) -> str:
@@ -208,7 +211,7 @@ def as_markdown(summary: LogSummary) -> str:
     parts = ["# Server log", ""]
     for server in summary.servers:
         parts += [f"## {markdown(_title(server))}", "", markdown(_subtitle(server)), ""]
-        parts += [f"- {markdown(line.strip())}" for line in _figures(server)] if server.decode.lines else []
+        parts += [f"- {name}: {markdown(words)}" for name, words in _figures(server)] if server.decode.lines else []
         parts += ["", *_markdown_table(server.by_batch), ""]
         parts += [
             f"- **{f.severity}**: {markdown(f.sentence)} {markdown(', '.join(f.evidence[:3]))}" for f in server.findings

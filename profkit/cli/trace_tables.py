@@ -19,7 +19,8 @@ def show(path: str, table: str | None, form: Format, output: Path | None, *, for
         raise UsageError(f"no table {table!r}; traces have {', '.join(TRACE_TABLES)}")
     trace = read_trace(path, frames=table == "frames")
     if table is None:
-        sizes = "".join(f"  {name:<12} {trace.table(name).num_rows:>10} rows\n" for name in TRACE_TABLES)
+        there = [name for name in TRACE_TABLES if name != "frames"]
+        sizes = "".join(f"  {name:<12} {trace.table(name).num_rows:>10} rows\n" for name in there)
         text = f"{trace.info.path}: a {trace.info.kind} trace; choose a table with --table\n{sizes}"
         write(output, lambda sink: sink.write(text.encode()), force=force)
         return

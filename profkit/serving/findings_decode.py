@@ -268,16 +268,22 @@ def _imbalance(lines: _Lines) -> list[Finding]:
     ]
 
 
+def times(count: int, what: str) -> str:
+    """``1 line was``, ``3 lines were``."""
+    return f"{count} {what} was" if count == 1 else f"{count} {what}s were"
+
+
 def _profiled(lines: _Lines) -> list[Finding]:
     inside = flagged(lines.table, ["profiling"])
-    if not inside.any():
+    count = int(inside.sum())
+    if not count:
         return []
     return [
         Finding(
             "profiled_lines",
             "info",
-            f"{int(inside.sum())} decode lines were printed while the profiler ran; they are left out of the averages.",
+            f"{times(count, 'decode line')} printed while the profiler ran and left out of the averages.",
             lines.places(inside),
-            {"lines": int(inside.sum())},
+            {"lines": count},
         )
     ]

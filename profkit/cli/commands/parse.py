@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +11,9 @@ import typer
 
 from profkit.cli.console import Messages, colour_wanted
 from profkit.cli.options import ForceOption, Format, FormatOption, OutputOption, QuietOption, VerboseOption
+from profkit.errors import UsageError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from profkit.serving.result import LogSummary
 
 
@@ -37,6 +37,9 @@ def parse(
     ] = None,
     form: FormatOption = Format.TABLE,
     output: OutputOption = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", metavar="DIR", help="Also draw throughput, accept length and step time.")
+    ] = None,
     force: ForceOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
@@ -54,16 +57,23 @@ def parse(
         show(files[0], table, form, output, force=force)
         return
     if table is not None:
+        if plots is not None:
+            raise UsageError("--plots goes with the summary, not with --table")
         write_log_table(files, table, form, output, messages, force=force)
         return
     summary = _summary(files, messages)
     if form in (Format.CSV, Format.PARQUET, Format.JSONL):
-        from profkit.errors import UsageError
-
         raise UsageError(f"a summary has no {form} form; choose a table with --table, or --format json")
     write(output, lambda sink: sink.write(_rendered(summary, form, to_terminal=output is None)), force=force)
     for warning in summary.warnings if form is not Format.TABLE else ():
         messages.warn(warning)
+    if plots is not None:
+        from profkit.reports.log_plots import plot_log
+
+        written = plot_log(summary, plots, force=force)
+        messages.note(
+            f"wrote {', '.join(map(str, written))}" if written else "nothing was decoded, so nothing is drawn"
+        )
 
 
 def write_log_table(
@@ -72,7 +82,7 @@ def write_log_table(
     """Stream one table to the output."""
     from profkit import tables
     from profkit.cli.sinks import write
-    from profkit.errors import InputError, UsageError
+    from profkit.errors import InputError
     from profkit.parsers.log.reading import LogStream, nothing_known
     from profkit.serving.stream import interpreted
     from profkit.tableio import write_table
@@ -84,20 +94,13 @@ def write_log_table(
         raise UsageError("a table has no markdown form; choose csv, json, jsonl or parquet")
     with messages.progress("reading", _total(files)) as advance:
         stream = LogStream(files, progress=advance)
-        seen = False
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            nonlocal seen
-            for found, batch in interpreted(stream):
-                seen = True
-                if found == name:
-                    yield batch
-            if not seen and not any(file.kind != "unknown" for file in stream.files):
-                raise InputError(nothing_known(stream.files))
-
-        write(
-            output, lambda sink: write_table(tables.LOG_TABLES[name], batches(), sink, wanted, name=name), force=force
-        )
+        batches = (batch for found, batch in interpreted(stream) if found == name)
+        # Nothing is written before something is known: a file that is no log must not become an empty table.
+        first = next(batches, None)
+        if first is None and all(file.kind == "unknown" for file in stream.files):
+            raise InputError(nothing_known(stream.files))
+        rows = chain([first], batches) if first is not None else iter(())
+        write(output, lambda sink: write_table(tables.LOG_TABLES[name], rows, sink, wanted, name=name), force=force)
     for file in stream.files:
         for problem in file.problems:
             messages.warn(f"{file.path}: {problem.detail} ({problem.count}, first at {problem.where})")

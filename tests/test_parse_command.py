@@ -1,0 +1,202 @@
+"""``profkit parse`` as a user calls it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow.parquet as pq
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from profkit.cli.app import run
+from tests.paths import ROOT, SAMPLES
+
+STORY = SAMPLES / "kimi-k2.5-tp8"
+LOG = STORY / "eagle3" / "server.log"
+
+
+def schema(name: str) -> Any:
+    return json.loads(files("profkit.schemas").joinpath(f"{name}.schema.json").read_text())
+
+
+def call(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "profkit", "parse", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, cwd=ROOT)
+
+
+@pytest.fixture(autouse=True)
+def _in_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(STORY)
+
+
+def stdout(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["parse", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arm", ["baseline", "eagle3", "ngram"])
+def test_summary_for_a_person(arm: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert stdout(capsys, arm) == snapshot
+
+
+def test_markdown(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert stdout(capsys, "eagle3", "--format", "markdown") == snapshot
+
+
+def test_json_follows_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    text = stdout(capsys, "eagle3", "--format", "json")
+    document = json.loads(text)
+    jsonschema.validate(document, schema("log"))
+    (server,) = document["servers"]
+    assert (server["algorithm"], server["num_draft_tokens"], server["accept_rate_era"]) == ("EAGLE3", 4, "C")
+    assert server["decode"]["step_ms"]["p50"] == pytest.approx(33.3, abs=0.1)
+    assert stdout(capsys, "eagle3", "--format", "json") == text
+
+
+@pytest.mark.parametrize("table", ["decode", "prefill", "request", "event", "server", "bench", "nccl"])
+def test_tables_in_every_form_have_the_same_rows(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(stdout(capsys, "eagle3", "-t", table, "-f", "json"))
+    jsonschema.validate(document, schema("table"))
+    rows = document["rows"]
+    assert document["table"] == table
+    assert [json.loads(line) for line in stdout(capsys, "eagle3", "-t", table, "-f", "jsonl").splitlines()] == rows
+    read = list(csv.DictReader(io.StringIO(stdout(capsys, "eagle3", "-t", table, "-f", "csv"))))
+    assert len(read) == len(rows)
+    path = tmp_path / "t.parquet"
+    assert stdout(capsys, "eagle3", "-t", table, "-f", "parquet", "-o", str(path)) == ""
+    assert pq.read_table(path).num_rows == len(rows)
+    if rows:
+        assert list(read[0]) == list(rows[0]) == pq.read_table(path).column_names
+
+
+def test_first_columns_are_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    head = stdout(capsys, "eagle3", "-t", "decode").splitlines()[0]
+    assert head.startswith("file,line,time,timestamp,server,dp,pp,tp,ep,attn_cp,moe_dp,running_req,token,token_usage,")
+    (first, *_) = json.loads(stdout(capsys, "eagle3", "-t", "decode", "-f", "json"))["rows"]
+    assert first["flags"]
+    assert first["step_ms"] > 0
+
+
+def test_stdin_gz_and_globs_give_the_same(tmp_path: Path) -> None:
+    plain = LOG.read_bytes()
+    packed = tmp_path / "server.log.gz"
+    packed.write_bytes(gzip.compress(plain))
+    wanted = ["-t", "decode", "-f", "jsonl", "-q"]
+
+    def rows(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
+        assert done.returncode == 0, done.stderr
+        return [{k: v for k, v in json.loads(line).items() if k != "file"} for line in done.stdout.splitlines()]
+
+    first = rows(call(str(LOG), *wanted))
+    assert len(first) == 60
+    assert rows(call("-", *wanted, stdin=plain)) == first
+    assert rows(call("-", *wanted, stdin=packed.read_bytes())) == first
+    assert rows(call(str(packed), *wanted)) == first
+    assert rows(call(str(tmp_path / "*.gz"), *wanted)) == first
+
+
+def test_first_rows_come_before_the_end_of_the_input() -> None:
+    command = [sys.executable, "-m", "profkit", "parse", "-", "-t", "decode", "-f", "jsonl", "-q"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        # Behind 2000 lines the definition of the accept rate is settled, and rows flow.
+        running.stdin.write(b"\n".join(LOG.read_bytes().split(b"\n")[-40:-1] * 80) + b"\n")
+        running.stdin.flush()
+        assert b'"running_req"' in running.stdout.readline()
+        running.stdin.close()
+        running.stdout.read()
+
+
+def test_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["parse", "eagle3", "--plots", str(tmp_path)]) == 0
+    assert "log_over_time.png" in capsys.readouterr().err
+    assert {p.name for p in tmp_path.iterdir()} == {"log_over_time.png", "step_time.png"}
+    before = (tmp_path / "step_time.png").read_bytes()
+    assert run(["parse", "eagle3", "--plots", str(tmp_path)]) == 2
+    assert run(["parse", "eagle3", "--plots", str(tmp_path), "--force"]) == 0
+    assert (tmp_path / "step_time.png").read_bytes() == before
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("mine")
+    assert run(["parse", "eagle3", "-t", "decode", "-o", str(path)]) == 2
+    assert path.read_text() == "mine"
+    assert "--force" in capsys.readouterr().err
+    assert run(["parse", "eagle3", "-t", "decode", "-o", str(path), "--force"]) == 0
+    assert path.read_text().startswith("file,line")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"hello\nworld\n", "no line of an SGLang server"),
+        (b"\x00\xff" * 1000, "no line of an SGLang server"),
+        (b'{"traceEvents": 1', ""),
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["-t", "decode"], ["-f", "json"]])
+def test_no_log_is_exit_3_and_one_sentence(content: bytes, words: str, options: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(content)
+    done = call(str(path), *options)
+    error = done.stderr.decode()
+    assert done.returncode == (2 if content.startswith(b"{") and options == ["-t", "decode"] else 3), error
+    assert words in error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["none.log"], 3),
+        (["no*.log"], 3),
+        ([str(STORY / "eagle3" / "traces"), "-q"], 3),
+        (["eagle3", "-t", "nope"], 2),
+        (["eagle3", "-f", "csv"], 2),
+        (["eagle3", "-t", "decode", "-f", "markdown"], 2),
+        (["eagle3", "-t", "decode", "--plots", "x"], 2),
+        (["-", "-"], 2),
+        ([], 2),
+    ],
+)
+def test_wrong_calls(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["parse", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+def test_terminal_text_carries_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "server.log"
+    evil = "\\x1b]0;owned\\x07\\x1b[31m\\u202e"
+    text = LOG.read_text().replace("model_path='", f"model_path='{evil}")
+    assert evil in text
+    path.write_text(text)
+    out = stdout(capsys, str(path))
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+
+
+def test_a_trace_gives_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    (trace, *_) = sorted(str(p) for p in (STORY / "eagle3" / "traces").iterdir())
+    assert "gpu_ops" in stdout(capsys, trace)
+    head, first, *_ = stdout(capsys, trace, "--table", "gpu_ops").splitlines()
+    assert head.startswith("name,category,start_ns,duration_ns,stream")
+    assert first
+    assert run(["parse", trace, "--table", "decode"]) == 2
