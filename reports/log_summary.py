@@ -54,8 +54,8 @@ def number(value: float | None, digits: int = 3) -> str:
     """A figure with about ``digits`` significant digits, without an exponent; ``-`` when unknown."""
     if value is None:
         return "-"
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    if value == 0:
+        return "0"
     size = len(str(int(abs(value))))
     decimals = max(0, digits - size) if abs(value) >= 1 else digits
     return f"{value:,.{decimals}f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
@@ -202,8 +202,14 @@ def _bench(row: object) -> str:
     place = visible(f"{row.get('tool')} at {row.get('file')}:{row.get('line')}", 160)
     chosen = [(label, figures[key]) for key, label in _BENCH_SHOWN if figures.get(key) is not None]
     chosen = chosen or list(figures.items())[:8]
-    texts = [f"{label} {number(v) if isinstance(v, float | int) else visible(str(v), 40)}" for label, v in chosen]
+    texts = [f"{label} {_bench_value(v)}" for label, v in chosen]
     return f"{place}\n  {' · '.join(texts)}"
+
+
+def _bench_value(value: object) -> str:
+    if not isinstance(value, float | int):
+        return visible(str(value), 40)
+    return str(int(value)) if value == int(value) else number(value)
 
 
 def as_markdown(summary: LogSummary) -> str:
