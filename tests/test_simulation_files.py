@@ -175,6 +175,12 @@ def test_detailed_annotations_read_like_the_real_ones() -> None:
     assert len(made) == 3
 
 
+def test_a_launch_without_recording_has_no_traces(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="without recording"):
+        write_run(simulate(MODES["plain"], record=False), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_frames_nest_and_know_their_parents() -> None:
     frames = [e for e in events(trace_text(simulated("eagle3_v2_frames"))) if e.get("cat") == "python_function"]
     by_id = {f["args"]["Python id"]: f for f in frames}

@@ -128,6 +128,8 @@ def test_modes_reach_the_corners() -> None:
     assert len({len(one) for one in simulated("eagle3_v2_skew").truth().ranks}) > 1
     assert all(b.stream == MAIN_STREAM or b.stream in (7, 27) for b in simulated("eagle3_v2").machine.blocks)
     assert any(b.stream == 31 for b in simulated("eagle3_v2_side_stream").machine.blocks)
+    kinds = {op.kind for b in simulated("eagle_v1").machine.blocks for op in b.ops}
+    assert kinds == {"kernel", "gpu_memcpy", "gpu_memset"}
     host_sync = [h for h in simulated("eagle_v1").machine.host if h.name == "cudaStreamSynchronize"]
     assert len(host_sync) >= MODES["eagle_v1"].recording.cycles
 

@@ -99,8 +99,11 @@ def write_run(simulation: Simulation, folder: Path, *, force: bool = False, trac
 
     Raises:
         UsageError: the folder exists and is not empty, and ``force`` is false.
+        ValueError: traces are wanted of a launch that was simulated without recording.
     """
     check_target(folder, force=force)
+    if traces:
+        simulation.truth()
     if force:
         # Traces of another seed have other names and would be read as more ranks of this run.
         for old in (folder / "traces").glob("*.trace.json.gz"):

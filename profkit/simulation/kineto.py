@@ -16,7 +16,6 @@ from profkit.simulation.simulate import Simulation, recorded_offset_ns
 
 # Kineto counts from the start of a period of three average Gregorian months (3 x 2629746 s).
 _PERIOD_S = 7_889_238
-_SHARED_GPU = {"sharedMemPerBlockOptin": 101376, "sharedMemPerMultiprocessor": 102400}
 
 
 def start_seconds(scenario: Scenario) -> int:

@@ -179,6 +179,8 @@ class Program:
                 [k.kernel("assign_draft", 2.4), k.kernel("draft_indices", 2.9), k.kernel("cumsum", 2.6),
                  k.kernel("copy", 1.5), k.kernel("copy", 1.5)]
             )  # fmt: skip
+            if serving.worker == "v1":
+                machine.launch([k.memset(4 * rows, 1.1)])
             passes = self.scenario.steps_of(machine.cycle) - 1
             if passes and serving.draft_graph:
                 with self._in(frame="draft_graph"):

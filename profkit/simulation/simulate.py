@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from profkit.simulation.engine import Machine, Times
+from profkit.simulation.engine import Machine
 from profkit.simulation.noise import Noise
 from profkit.simulation.programs import Program
 from profkit.simulation.scenario import Scenario
@@ -47,7 +47,13 @@ class Simulation:
     _truth: Truth | None = None
 
     def truth(self) -> Truth:
-        """Counted on first use."""
+        """Counted on first use.
+
+        Raises:
+            ValueError: the launch was simulated without recording.
+        """
+        if not self.recorded.start_ns:
+            raise ValueError("this launch was simulated without recording; call simulate(scenario) for its timeline")
         if self._truth is None:
             self._truth = _truth(self)
         return self._truth
@@ -131,6 +137,8 @@ def _run(program: Program, last: int) -> None:
 
 
 def _unprofiled(scenario: Scenario) -> dict[int, npt.NDArray[np.int64]]:
+    # A pause happened once, in the recording; the log's cycles are drawn again and again.
+    scenario = replace(scenario, hardware=replace(scenario.hardware, pauses=()))
     machine = Machine(scenario, Noise(scenario.seed, _LOG_STREAM), keep=False)
     program = Program(scenario, machine)
     machine.boundary = program.boundary
@@ -175,6 +183,3 @@ def recorded_offset_ns(scenario: Scenario, rank: int) -> int:
     """Recorded minus true time of a rank."""
     given = scenario.hardware.clock_offset_us
     return round(given[rank] * 1000) if rank < len(given) else 0
-
-
-__all__ = ["LogCycle", "Recorded", "Simulation", "Times", "accept_lengths", "recorded_offset_ns", "simulate"]
