@@ -31,7 +31,8 @@ def percent(share: float | None, *, signed: bool = True) -> str:
     """A share as percent with one decimal."""
     if share is None:
         return NOT_KNOWN
-    text = f"{100 * share:+.1f}%" if signed else f"{100 * share:.1f}%"
+    value = round(100 * share, 1) or 0.0  # no negative zero
+    text = f"{value:+.1f}%" if signed and value else f"{value:.1f}%"
     return text.replace("-", _MINUS)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -252,6 +255,32 @@ def test_unfinished_work_is_never_seen_and_goes_with_purge_after_a_day(tmp_path:
     os.utime(left, (old, old))
     Store.open(root).purge()
     assert not left.exists()
+
+
+def rewrite(root: Path, run: str, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Replace a stored table as another version of profkit might have written it."""
+    folder = root / "runs" / run
+    path = folder / f"{name}.parquet"
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+    record = json.loads((folder / "run.json").read_text())
+    record["tables"][name] |= {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
+    (folder / "run.json").write_text(json.dumps(record | {"field_of_a_later_version": 1}))
+
+
+def test_columns_that_another_version_did_or_did_not_write(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    run = add_run(root, analysis("a", 60.0, traced=True)).record.id
+    rewrite(root, run, "kernels", lambda t: t.drop_columns(["batch_size"]))
+    rewrite(root, run, "metrics", lambda t: t.append_column("more", pa.array([1] * t.num_rows)).drop_columns(["p10"]))
+    store = Store.open(root)
+    [launch] = store.launches()
+    assert store.problems == []
+    assert launch.kernels[0].batch_size is None
+    assert all(m.p10 is None for m in launch.measurements)
+    rewrite(root, run, "metrics", lambda t: t.drop_columns(["value"]))
+    store = Store.open(root)
+    assert store.launches() == []
+    assert "no column 'value'" in store.problems[0]
 
 
 def test_tables_can_be_read_together_without_profkit(tmp_path: Path) -> None:

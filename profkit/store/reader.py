@@ -192,7 +192,7 @@ class Store:
             try:
                 found.append(self.launch(record))
             except InputError as error:
-                self.problems.append(str(error))
+                self.problems.append(f"run {record.id}: {error}")
         return found
 
     def mark(self, runs: Sequence[str], action: marks.Action, tag: str | None = None) -> None:

@@ -6,7 +6,7 @@ Each row carries ``run``, ``config`` and ``week``, so that all runs of a store c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from profkit.analysis import RunAnalysis
 from profkit.comparison.kernels import KernelRow
 from profkit.comparison.launch import Launch
 from profkit.comparison.metrics import Measurement
+from profkit.errors import InputError
 
 _TEXT: pa.DataType = pa.string()
 _INT: pa.DataType = pa.int64()
@@ -78,9 +79,31 @@ def metrics_table(launch: Launch) -> pa.Table:
     )  # fmt: skip
 
 
+def _columns_of(table: pa.Table, schema: pa.Schema, required: Collection[str]) -> dict[str, list[Any]]:
+    """The columns of ``schema`` as lists; one that an older profkit did not write is null throughout.
+
+    Raises:
+        InputError: a ``required`` column is missing, or one has another type.
+    """
+    columns = {}
+    for field in schema:
+        if field.name not in table.column_names:
+            if field.name in required:
+                raise InputError(f"no column {field.name!r}; remove the run and add it again")
+            columns[field.name] = [None] * table.num_rows
+            continue
+        found = table.schema.field(field.name)
+        if found.type != field.type:
+            raise InputError(
+                f"column {field.name!r} is {found.type}, not {field.type}; remove the run and add it again"
+            )
+        columns[field.name] = table[field.name].to_pylist()
+    return columns
+
+
 def measurements(table: pa.Table) -> tuple[Measurement, ...]:
-    """The measurements of a stored ``metrics`` table."""
-    columns = table.select(METRICS.names).to_pydict()
+    """The measurements of a stored ``metrics`` table; ``InputError`` when it is none."""
+    columns = _columns_of(table, METRICS, ("metric", "running_req", "value", "unit"))
     return tuple(
         Measurement(*row)
         for row in zip(
@@ -91,9 +114,9 @@ def measurements(table: pa.Table) -> tuple[Measurement, ...]:
 
 
 def kernels(table: pa.Table) -> tuple[KernelRow, ...]:
-    """The kernel classes of a stored ``kernels`` table."""
-    columns = table.select(KERNELS.names).to_pydict()
-    return tuple(KernelRow(*row) for row in zip(*columns.values(), strict=True))
+    """The kernel classes of a stored ``kernels`` table; ``InputError`` when it is none."""
+    columns = _columns_of(table, KERNELS, ("phase", "kernel_class", "calls_per_cycle", "us_per_cycle"))
+    return tuple(KernelRow(*row) for row in zip(*(columns[name] for name in KERNELS.names), strict=True))
 
 
 def _decode_rows(analysis: RunAnalysis) -> Iterable[Mapping[str, Any]]:
