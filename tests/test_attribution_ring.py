@@ -54,5 +54,6 @@ def test_gpu_annotations_help_where_kernels_tell_nothing() -> None:
     bare = [anonymous(t) for t in traces]
     assert all(t.launches.num_rows == 0 for t in bare)
     found = attribute(bare)
+    assert all(r.labelled_by["gpu_annotation"] > 0.9 for r in found.ranks)
     assert [r.cycles for r in found.ranks] == [len(c) for c in truth.ranks]
     assert worst_error(found, truth) < 0.01

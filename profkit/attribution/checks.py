@@ -45,6 +45,14 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
             "is not in it.",
             tuple(closed),
         )
+    damaged = [place(r) for r in ranks if r.info.truncated]
+    if damaged:
+        yield Finding(
+            "trace_truncated",
+            "warning",
+            f"{len(damaged)} of {len(ranks)} traces are cut off: what could be read is attributed.",
+            tuple(damaged),
+        )
     lost = sum(r.ops.unusable for r in ranks)
     if lost:
         yield Finding(

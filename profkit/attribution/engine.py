@@ -41,6 +41,9 @@ def attribute(
     known = facts if facts is not None else Facts()
     chosen, warnings = select_traces(traces)
     usable = [t for t in chosen if t.info.kind in ("gpu", "cpu_only") and (t.gpu_ops.num_rows or t.cpu_ops.num_rows)]
+    if usable and len(usable) < len(chosen):
+        empty = ", ".join(t.info.path for t in chosen if t not in usable)
+        warnings = (*warnings, f"no timeline in {empty}: left out")
     if not usable:
         names = ", ".join(t.info.path for t in traces[:3]) or "nothing"
         raise InputError(

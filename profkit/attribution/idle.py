@@ -17,19 +17,21 @@ from profkit.trace import Trace
 Ints = npt.NDArray[np.int64]
 
 # The order is the order of tables.
-CAUSES: Final = ("host_sync", "cpu_draft", "scheduler", "host_bound", "launch", "dependency", "inside_graph", "unknown")
+CAUSES: Final = ("host_sync", "cpu_draft", "scheduler", "host_bound", "launch", "dependency", "kernel_gaps", "unknown")
 WORDS: Final = {
     "host_sync": "the host waited for the GPU (stream synchronize, copy to the host) before it launched on",
     "cpu_draft": "drafting on the CPU",
     "scheduler": "the scheduler between two cycles",
     "host_bound": "the host launched late",
-    "launch": "launched, but not yet started (launch latency)",
+    "launch": "inside the launch call and on the way to the GPU",
     "dependency": "launched in time, waiting for another stream or event",
-    "inside_graph": "between kernels of one CUDA graph",
+    "kernel_gaps": "between kernels that were already queued",
     "unknown": "no launch recorded",
 }
 # A launched op that starts this soon after its launch call was waiting for the launch itself.
 LAUNCH_LATENCY_NS: Final = 20_000
+# Queued kernels of one stream follow each other within this time unless the later one waits for something else.
+KERNEL_GAP_NS: Final = 5_000
 _SYNC_NAMES: Final = ("Synchronize", "EventQuery", "StreamWaitValue")
 
 
@@ -52,9 +54,11 @@ def idle_by_cause(trace: Trace, ops: Ops, labels: Labels, cycles: Cycles, timeli
     cause[in_time] = CAUSES.index("dependency")
     cause[in_time & (end - ops.launch_end_ns[safe] < LAUNCH_LATENCY_NS)] = CAUSES.index("launch")
     before = _op_before(ops, begin)
-    same_graph = in_time & (before >= 0) & ops.graph_launch[safe]
-    same_graph &= ops.correlation[safe] == ops.correlation[np.maximum(before, 0)]
-    cause[same_graph] = CAUSES.index("inside_graph")
+    queued = in_time & (before >= 0)
+    earlier = np.maximum(before, 0)
+    same_graph = ops.graph_launch[safe] & (ops.correlation[safe] == ops.correlation[earlier])
+    next_in_line = (ops.stream[safe] == ops.stream[earlier]) & (end - begin <= KERNEL_GAP_NS)
+    cause[queued & (same_graph | next_in_line)] = CAUSES.index("kernel_gaps")
     cause[late] = CAUSES.index("host_bound")
     cause[late & _next_cycle_begins(cycles, window, end)] = CAUSES.index("scheduler")
     cause[late & _synchronised(trace, ops, begin, launch, ops.launch_thread[safe])] = CAUSES.index("host_sync")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profkit.attribution.kernels import ClassTable, class_table, collective_kind, of_kind
+from profkit.attribution.kernels import ClassTable, class_table
 from profkit.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -55,9 +55,7 @@ class Threads:
         """All threads that occur in tables with ``pid`` and ``tid``."""
         seen: set[tuple[int, int]] = set()
         for table in tables:
-            both = np.stack([int_column(table, "pid"), int_column(table, "tid")], axis=1)
-            if len(both):
-                seen.update((int(p), int(t)) for p, t in np.unique(both, axis=0))
+            seen.update(pairs_of(int_column(table, "pid"), int_column(table, "tid"))[0])
         return cls(tuple(sorted(seen)))
 
     def code(self, table: pa.Table) -> Ints:
@@ -124,8 +122,8 @@ def effective_intervals(start: Ints, duration: Ints, stream: Ints) -> tuple[Ints
     return new_start, new_end
 
 
-def _pairs(device: Ints, stream: Ints) -> tuple[tuple[tuple[int, int], ...], Ints]:
-    """The (device, stream) pairs that occur, sorted, and the place of each op's pair among them."""
+def pairs_of(device: Ints, stream: Ints) -> tuple[tuple[tuple[int, int], ...], Ints]:
+    """The pairs of two columns that occur, sorted, and the place of each row's pair among them."""
     devices, streams = np.unique(device), np.unique(stream)
     key = np.searchsorted(devices, device) * max(len(streams), 1) + np.searchsorted(streams, stream)
     used = np.unique(key)
@@ -148,24 +146,6 @@ def _is_graph_launch(words: list[str]) -> Bools:
     return np.array([("GraphLaunch" in w) for w in words] or [False], np.bool_)
 
 
-def _kinds_from_arguments(trace: Trace, classes: ClassTable, row: Ints) -> ClassTable:
-    """Name the kind of collectives whose kernel name does not tell it (RCCL) from the arguments in the trace."""
-    table = trace.collectives
-    unknown = [c.kind == "unknown" for c in classes.classes]
-    if not any(unknown) or table.num_rows == 0:
-        return classes
-    words, code = text_codes(table, "name")
-    kind_of_op = dict(zip(int_column(table, "gpu_op").tolist(), (collective_kind(words[c]) for c in code), strict=True))
-    unique = {c: i for i, c in enumerate(classes.classes)}
-    codes = classes.code.copy()
-    for position in np.flatnonzero(np.array(unknown)[codes]):
-        kind = kind_of_op.get(int(row[position]), "unknown")
-        if kind != "unknown":
-            named = of_kind(classes.classes[codes[position]], kind)
-            codes[position] = unique.setdefault(named, len(unique))
-    return ClassTable(tuple(unique), codes)
-
-
 def read_ops(trace: Trace) -> Ops:
     """GPU ops of a trace with GPU activity."""
     table = trace.gpu_ops
@@ -179,11 +159,11 @@ def read_ops(trace: Trace) -> Ops:
     names, name = text_codes(table, "name")
     categories, category = text_codes(table, "category")
     of_name = [""] * len(names)
-    for n, c in set(zip(name.tolist(), category.tolist(), strict=True)):
-        of_name[n] = categories[c]
-    classes = _kinds_from_arguments(trace, class_table(names, name, of_name), row)
+    for both in np.unique(name.astype(np.int64) * max(len(categories), 1) + category).tolist():
+        of_name[both // len(categories)] = categories[both % len(categories)]
+    classes = class_table(names, name, of_name)
     device, number = int_column(table, "device"), int_column(table, "stream")
-    pairs, stream = _pairs(device, number)
+    pairs, stream = pairs_of(device, number)
     start, end = effective_intervals(start, duration, stream)
     threads = Threads.of(trace.launches, trace.annotations, trace.cpu_ops)
     correlation = int_column(table, "correlation")

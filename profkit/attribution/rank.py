@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from profkit.attribution.collective_kinds import name_collectives
 from profkit.attribution.cycles import Cycles, find_cycles
 from profkit.attribution.host import host_time
 from profkit.attribution.host_timeline import read_host_ops
@@ -15,7 +16,7 @@ from profkit.attribution.labels import Labels
 from profkit.attribution.labels.annotation import label_by_annotation
 from profkit.attribution.labels.frame import label_by_frame
 from profkit.attribution.labels.gpu_annotation import label_by_gpu_annotation
-from profkit.attribution.labels.graph import label_by_structure
+from profkit.attribution.labels.graph import label_by_landmarks, label_by_size
 from profkit.attribution.ops import Ops, read_ops
 from profkit.attribution.timeline import Timeline, exclusive_timeline
 from profkit.trace import Trace, TraceInfo
@@ -57,12 +58,14 @@ class RankAnalysis:
 def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalysis:
     """Attribute one rank's trace; ``speculative`` says whether the server is known to speculate."""
     on_host = trace.info.kind == "cpu_only"
-    ops = read_host_ops(trace) if on_host else read_ops(trace)
+    ops = read_host_ops(trace) if on_host else name_collectives(trace, read_ops(trace))
     labels = Labels.none(len(ops))
     label_by_annotation(trace, ops, labels)
     label_by_frame(trace, ops, labels)
-    label_by_structure(ops, labels, on_host=on_host, speculative=speculative)
+    label_by_landmarks(ops, labels)
     label_by_gpu_annotation(trace, ops, labels)
+    # Sizes of forwards are the weakest evidence: asked last, where nothing else found a forward.
+    label_by_size(ops, labels, on_host=on_host, speculative=speculative)
     cycles = find_cycles(ops, labels)
     timeline = exclusive_timeline(
         ops.start,

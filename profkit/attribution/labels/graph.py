@@ -60,27 +60,36 @@ class Landmark:
     last: int
 
 
-def label_by_structure(ops: Ops, labels: Labels, *, on_host: bool = False, speculative: bool | None = None) -> None:
-    """Label what is still open through landmarks, or through the sizes of forwards where there is none.
-
-    ``on_host``: the ops are host ops of a trace without a GPU. ``speculative``: whether the server is known to
-    speculate; then a lone kind of forward is the verify of drafts that the host made.
-    """
+def label_by_landmarks(ops: Ops, labels: Labels) -> None:
+    """Label what is still open between landmarks; does nothing where there is none."""
     if not len(ops) or not labels.open().any():
         return
     sequence = read_sequence(ops, labels)
     if not len(sequence.op):
         return
     markers = np.array([marker_of(n) for n in ops.names], object)[ops.name[sequence.op]]
-    speculates = bool((markers != NOTHING).any()) or bool(np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any())
-    if speculates:
-        landmarks = _landmarks(sequence, labels, markers)
-        _Ring(sequence, labels, landmarks).run()
-    else:
-        anchored = bool((labels.forward >= 0).any())
-        found = forwards(sequence, on_host=on_host) if not anchored and speculative is not False else []
-        if not found or not label_ring(sequence, labels, found):
-            label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
+    if (markers != NOTHING).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any():
+        _Ring(sequence, labels, _landmarks(sequence, labels, markers)).run()
+        _label_other_streams(ops, labels, sequence)
+    elif (labels.forward >= 0).any():
+        label_plain(sequence, labels, target=DECODE)
+        _label_other_streams(ops, labels, sequence)
+
+
+def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool | None) -> None:
+    """Label by the sizes and the order of forwards, where no pass has found the target's.
+
+    ``on_host``: the ops are host ops of a trace without a GPU. ``speculative``: whether the server is known to
+    speculate; then a lone kind of forward is the verify of drafts that the host made.
+    """
+    if not len(ops) or not labels.open().any() or (labels.forward >= 0).any():
+        return
+    sequence = read_sequence(ops, labels)
+    if not len(sequence.op):
+        return
+    found = forwards(sequence, on_host=on_host) if speculative is not False else []
+    if not found or not label_ring(sequence, labels, found):
+        label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
     _label_other_streams(ops, labels, sequence)
 
 
