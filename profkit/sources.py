@@ -80,11 +80,12 @@ def _from_store(text: str, store: Path) -> Loaded:
     return Loaded(launches, list(opened.problems))
 
 
-def _several_servers(analysis: RunAnalysis) -> str | None:
+def several_servers(analysis: RunAnalysis) -> str | None:
+    """A warning when a log holds more than one launch: a run is one, and one folder each keeps them apart."""
     servers = [s for s in (analysis.log.servers if analysis.log else ()) if s.decode.lines > s.decode.flagged]
     if len(servers) < 2:
         return None
-    return f"{analysis.name}: the log holds {len(servers)} server launches; the figures are those of the busiest one"
+    return f"{analysis.name}: the log holds {len(servers)} server launches and counts as one; give each its own folder"
 
 
 def load_launches(
@@ -103,7 +104,7 @@ def load_launches(
         launch = launch_of(analysis)
         if not launch.measurements:
             loaded.warnings.append(f"{analysis.name}: no figure that could be compared")
-        if warning := _several_servers(analysis):
+        if warning := several_servers(analysis):
             loaded.warnings.append(warning)
         loaded.launches.append(replace(launch, id=None))
     return loaded

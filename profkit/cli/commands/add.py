@@ -102,7 +102,7 @@ def _add_runs(
 ) -> None:
     from profkit.errors import InputError, UsageError
     from profkit.escape import visible
-    from profkit.sources import analyse_runs, run_paths
+    from profkit.sources import analyse_runs, run_paths, several_servers
     from profkit.store.writer import add_run
 
     paths = [path for run in runs for path in run_paths(run)]
@@ -122,6 +122,8 @@ def _add_runs(
             record = added.record
             state = "added" if added.new else "already there"
             typer.echo(visible(f"{record.id}  {record.config}  {record.week}  {record.name}  {state}"))
+            if warning := several_servers(analysis):
+                messages.warn(warning)
             for warning in analysis.warnings:
                 messages.detail(f"{record.name}: {warning}")
     if failed:
