@@ -234,14 +234,17 @@ def _write_host(sink: EventSink, rank: _Rank, move: int) -> dict[int, int]:
             name = f"recorded {name}" if _HELD_NAMES.match(name) else name
             sink.complete(name, "user_annotation", row["pid"] or rank.host, row["tid"] or 0,
                           row["start_ns"] + move, row["duration_ns"] or 0)  # fmt: skip
+    # The plug-in complains about each link that leads to no op or to no kernel.
+    operators = set(trace.cpu_ops.column("external_id").to_pylist())
+    launched = set(trace.gpu_ops.column("correlation").to_pylist())
     links: dict[int, int] = {}
     for row in _rows(trace.launches):
         pid, tid = row["pid"] or rank.host, row["tid"] or 0
         args = {"correlation": row["correlation"], "External id": row["external_id"]}
         sink.complete(row["name"] or "launch", "cuda_runtime", pid, tid, row["start_ns"] + move,
                       row["duration_ns"] or 0, args)  # fmt: skip
-        if row["correlation"] is not None and row["correlation"] not in links:
-            external = row["external_id"] or 0
+        if row["correlation"] is not None and row["correlation"] in launched and row["correlation"] not in links:
+            external = (row["external_id"] or 0) if row["external_id"] in operators else 0
             links[row["correlation"]] = external
             _link(sink, row["name"] or "launch", pid, tid, row["correlation"], external)
     return links

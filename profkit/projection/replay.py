@@ -68,7 +68,8 @@ def cycles_of(attribution: Attribution, batch_size: int | None) -> Iterator[Repl
         wanted &= size == batch_size
     call_rank, call_op = _integers(calls, "rank"), _integers(calls, "gpu_op")
     call_kind = _texts(calls, "kind")
-    call_transfer, call_bytes = _integers(calls, "transfer_ns"), _integers(calls, "message_bytes")
+    # The last entry is what index -1, "no call", finds.
+    call_transfer, call_bytes = (np.append(_integers(calls, n), -1) for n in ("transfer_ns", "message_bytes"))
     for position, result in enumerate(attribution.ranks):
         own_rank = -1 if result.rank is None else result.rank
         rows = np.flatnonzero(wanted & (rank == own_rank))

@@ -84,9 +84,10 @@ def perfetto(
 
     chosen = choose(result, cycle)
     events = write_perfetto(result, traces, chosen, output, force=force)
-    numbers = ", ".join(str(c.number) for c in chosen)
+    many = len(chosen) > 3
+    numbers = f"s {chosen[0].number} to {chosen[-1].number}" if many else f" {', '.join(str(c.number) for c in chosen)}"
     size = output.stat().st_size / 1e6
-    messages.note(f"wrote cycle {numbers} of {len(result.inputs)} ranks, {events} events, {size:.2f} MB")
+    messages.note(f"wrote cycle{numbers} of {len(result.inputs)} ranks, {events} events, {size:.2f} MB")
     print(output)
 
 
