@@ -55,6 +55,24 @@ def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
     )
 
 
+def load_and_analyse(
+    path: Path | str,
+    *,
+    jobs: int | None = None,
+    cache: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[Run, RunAnalysis]:
+    """Load and analyse the run at ``path``; Python frames are read only where nothing better labels the ops.
+
+    Raises:
+        InputError: nothing usable at ``path``.
+    """
+    run = load_run(path, jobs=jobs, cache=cache, progress=progress)
+    if any(needs_frames(trace) for trace in run.traces):
+        run = load_run(path, frames=True, jobs=jobs, cache=cache)
+    return run, analyse(run, jobs=jobs)
+
+
 def analyse_path(
     path: Path | str,
     *,
@@ -67,7 +85,4 @@ def analyse_path(
     Raises:
         InputError: nothing usable at ``path``.
     """
-    run = load_run(path, jobs=jobs, cache=cache, progress=progress)
-    if any(needs_frames(trace) for trace in run.traces):
-        run = load_run(path, frames=True, jobs=jobs, cache=cache)
-    return analyse(run, jobs=jobs)
+    return load_and_analyse(path, jobs=jobs, cache=cache, progress=progress)[1]

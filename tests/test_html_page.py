@@ -240,3 +240,15 @@ def test_command(tmp_path: Path) -> None:
     read(target.read_text(encoding="utf-8"))
     again = CliRunner().invoke(build_app(), arguments)
     assert again.exit_code != 0
+
+
+def test_attribute_writes_the_page_too(tmp_path: Path) -> None:
+    traces = sorted((SAMPLES / "baseline" / "traces").iterdir())[:2]
+    target = tmp_path / "page.html"
+    arguments = ["attribute", *map(str, traces), "--html", str(target), "--format", "json"]
+    done = CliRunner().invoke(build_app(), arguments)
+    assert done.exit_code == 0, done.output
+    text = target.read_text(encoding="utf-8")
+    assert [r["label"] for r in data_of(text)["timeline"]["cycles"][0]["ranks"]] == ["tp0", "tp1"]
+    assert str(tmp_path) not in text
+    assert CliRunner().invoke(build_app(), arguments).exit_code != 0

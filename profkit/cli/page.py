@@ -15,20 +15,15 @@ DEFAULT_CYCLES = ("median", "worst")
 
 
 def load(path: str, messages: Messages, jobs: int | None) -> tuple[Run, RunAnalysis]:
-    """A run and its analysis; Python frames are read only where nothing better labels the ops.
+    """A run and its analysis.
 
     Raises:
         InputError: nothing usable at ``path``.
     """
-    from profkit.attribution import needs_frames
-    from profkit.loading import load_run
-    from profkit.pipeline import analyse
+    from profkit.pipeline import load_and_analyse
 
     with messages.progress(f"reading {path}", 1.0) as advance:
-        run = load_run(path, jobs=jobs, progress=advance)
-    if any(needs_frames(t) for t in run.traces):
-        run = load_run(path, frames=True, jobs=jobs)
-    return run, analyse(run, jobs=jobs)
+        return load_and_analyse(path, jobs=jobs, progress=advance)
 
 
 def write_page(

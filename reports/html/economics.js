@@ -131,7 +131,7 @@
     if (table.draft_tokens) draft.value = table.draft_tokens;
     update();
   });
-  byId("eco-notes").textContent = table.assumptions.join("; ") + ".";
+  byId("eco-notes").textContent = "Upright marks: as measured. Assumed: " + table.assumptions.join("; ") + ".";
   window.profkitProject = project;
   update();
 })();

@@ -18,9 +18,12 @@ from profkit.cli.options import (
     QuietOption,
     VerboseOption,
 )
+from profkit.errors import InputError
 
 if TYPE_CHECKING:
+    from profkit.analysis import RunAnalysis
     from profkit.attribution import Attribution
+    from profkit.trace import Trace
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +43,9 @@ def attribute(
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Also draw plots into this folder.", file_okay=False)
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write one self-contained page to this file.", dir_okay=False)
+    ] = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
     quiet: QuietOption = False,
@@ -48,13 +54,24 @@ def attribute(
     """Split every decode cycle, on every rank, into draft, verify compute, all-reduce and idle."""
     messages = Messages(quiet, verbose)
     one_folder = len(paths) == 1 and Path(paths[0]).is_dir()
-    result = _run(paths[0], messages, jobs) if one_folder else _files(paths, messages, jobs)
+    analysis, traces = _run(paths[0], messages, jobs) if one_folder else _files(paths, messages, jobs)
+    result = analysis.attribution
+    if result is None:
+        raise InputError(
+            f"{paths[0]}: no trace that can be attributed in this folder; profile the server while it decodes"
+        )
     drawn: dict[str, str] = {}
     if plots is not None:
         from profkit.reports.attribution_plots import draw
 
         drawn = {caption: str(plots / name) for caption, name in draw(result, plots, force=force).items()}
         messages.note(f"plots: {', '.join(drawn.values()) or 'none, since no cycle is counted'}")
+    if html is not None:
+        from profkit.files import write_text
+        from profkit.reports.html import render
+
+        write_text(html, render(analysis, traces=traces), force=force)
+        messages.note(f"wrote {html}")
     _write(result, form, output, table, drawn, force=force)
     for problem in (p for info in result.inputs for p in info.problems):
         messages.detail(f"{problem.detail} ({problem.count})")
@@ -63,21 +80,19 @@ def attribute(
             messages.warn(warning)
 
 
-def _run(path: str, messages: Messages, jobs: int | None) -> Attribution:
+def _run(path: str, messages: Messages, jobs: int | None) -> tuple[RunAnalysis, tuple[Trace, ...]]:
     """A run folder: its facts size the collectives, its log checks the cycle time."""
-    from profkit.errors import InputError
-    from profkit.pipeline import analyse_path
+    from profkit.pipeline import load_and_analyse
 
     with messages.progress("reading", 1.0) as advance:
-        analysis = analyse_path(path, jobs=jobs, progress=advance)
+        run, analysis = load_and_analyse(path, jobs=jobs, progress=advance)
     for warning in analysis.warnings:
         messages.warn(warning)
-    if analysis.attribution is None:
-        raise InputError(f"{path}: no trace that can be attributed in this folder; profile the server while it decodes")
-    return analysis.attribution
+    return analysis, run.traces
 
 
-def _files(paths: Sequence[str], messages: Messages, jobs: int | None) -> Attribution:
+def _files(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[RunAnalysis, tuple[Trace, ...]]:
+    from profkit.analysis import RunAnalysis
     from profkit.attribution import attribute as attribute_traces
     from profkit.attribution import needs_frames
     from profkit.cli.run_facts import facts_near
@@ -89,7 +104,10 @@ def _files(paths: Sequence[str], messages: Messages, jobs: int | None) -> Attrib
         messages.detail("no annotation names the phases: reading the Python frames as well")
         with messages.progress("reading Python frames", 1.0) as advance:
             traces = read_traces(list(paths), frames=True, jobs=jobs, progress=advance)
-    return attribute_traces(traces, facts=facts_near(paths, traces), jobs=jobs)
+    facts = facts_near(paths, traces)
+    result = attribute_traces(traces, facts=facts, jobs=jobs)
+    name = Path(paths[0]).name if len(paths) == 1 else f"{len(result.inputs)} traces"
+    return RunAnalysis(name, paths[0], None, None, facts, None, result), traces
 
 
 def _write(
