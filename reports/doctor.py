@@ -51,7 +51,8 @@ def _engine(run: RunFound) -> str:
     if run.version_low and run.version_low == run.version_high:
         return f"{run.engine or 'engine'} {run.version_low} (inferred)"
     if run.version_low or run.version_high:
-        return f"{run.engine or 'engine'} {run.version_low or '?'} to {run.version_high or '?'}"
+        span = f"{run.version_low or 'up'} to {run.version_high}" if run.version_high else f"{run.version_low} or later"
+        return f"{run.engine or 'engine'} {span}"
     return f"{run.engine or 'engine unknown'}, version unknown" if run.engine else "engine unknown"
 
 
@@ -99,11 +100,19 @@ def as_markdown(diagnosis: Diagnosis) -> str:
         lines.append("| " + " | ".join(markdown(c) for c in cells) + " |")
     lines += ["", *(f"> warning: {markdown(w)}" for w in diagnosis.warnings), ""]
     for answer in diagnosis.answers:
-        lines += [f"## {answer.number}. {answer.question} {STATES[answer.state]}", ""]
+        lines += [f"## {answer.number}. {answer.question}", "", f"**{STATES[answer.state]}**", ""]
         lines += [f"- {markdown(reason)}" for reason in answer.because] + [""]
     if diagnosis.captures:
-        lines += ["## Record what is missing", "", f"{markdown(diagnosis.version_note)}.", ""]
+        lines += ["## Record what is missing", "", f"{_sentence(diagnosis.version_note)}", ""]
     for capture in diagnosis.captures:
-        lines += [f"### {capture.title}", "", f"{markdown(capture.why)}.", "", "```sh"]
+        lines += [f"### {_capital(capture.title)}", "", _sentence(capture.why), "", "```sh"]
         lines += [visible(c).replace("```", "'''") for c in capture.commands] + ["```", ""]
-    return "\n".join(line for line in lines).rstrip("\n").replace("\n\n\n", "\n\n") + "\n"
+    return "\n".join(lines).rstrip("\n").replace("\n\n\n", "\n\n") + "\n"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _sentence(text: str) -> str:
+    return _capital(markdown(text)) + "."

@@ -319,7 +319,7 @@ def test_no_cache_leaves_nothing(own: TraceCache, tmp_path: Path) -> None:
 def test_a_damaged_entry_is_replaced(harm: str, own: TraceCache, tmp_path: Path) -> None:
     path = old(write(tmp_path / "t.json"))
     want = read_trace(path)
-    (entry,) = (p for p in (own.root / "traces-v1").iterdir())
+    (entry,) = (p for p in (own.root / f"traces-v{cache_module.FORMAT}").iterdir())
     table = entry / "0.gpu_ops.arrow"
     if harm == "truncate":
         table.write_bytes(table.read_bytes()[:-100])
@@ -355,7 +355,7 @@ def test_concurrent_writers_leave_one_sound_entry(own: TraceCache, tmp_path: Pat
         thread.join()
     assert failures == []
     assert own.usage().entries == 1
-    assert [p for p in (own.root / "traces-v1").iterdir() if p.name.startswith(".tmp-")] == []
+    assert [p for p in (own.root / f"traces-v{cache_module.FORMAT}").iterdir() if p.name.startswith(".tmp-")] == []
 
 
 def test_an_interrupted_writer_leaves_no_entry(
@@ -370,7 +370,7 @@ def test_an_interrupted_writer_leaves_no_entry(
         read_trace(write(tmp_path / "t.json"))
     assert own.usage().entries == 0
     # What a killed process leaves is removed by the next run, once it is surely abandoned.
-    left = own.root / "traces-v1" / ".tmp-left"
+    left = own.root / f"traces-v{cache_module.FORMAT}" / ".tmp-left"
     left.mkdir()
     assert own.usage().entries == 0
     assert left.exists()

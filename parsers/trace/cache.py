@@ -31,7 +31,7 @@ from profkit.parsers.trace.single import ReadOptions
 from profkit.trace import Trace, TraceInfo
 
 # Raise it whenever the reader yields something else for the same file.
-FORMAT = 1
+FORMAT = 2
 FOLDER_VARIABLE, SIZE_VARIABLE = "PROFKIT_CACHE_DIR", "PROFKIT_CACHE_GB"
 DEFAULT_GB = 4.0
 _ENTRIES, _INDEX, _INFO = f"traces-v{FORMAT}", "index", "entry.json"

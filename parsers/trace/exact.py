@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from array import array
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -112,15 +114,16 @@ def to_integer(value: Any) -> int | None:
 
 
 def integers(values: Sequence[Any]) -> pa.Array[Any]:
-    """A column of :func:`to_integer`."""
-    if set(map(type, values)) == {int}:
-        try:
-            return _array(pa.int64(), np.fromiter(values, np.int64, len(values)))
-        except OverflowError:
-            pass
+    """A column of :func:`to_integer`; ``values`` holds no truth values."""
+    with contextlib.suppress(TypeError, OverflowError):  # it takes nothing but integers of 64 bits
+        return _array(pa.int64(), array("q", values))
+    absent = [v is None for v in values]
+    if all(absent):
+        return _array(pa.int64(), np.zeros(len(values), np.int64), np.ones(len(values), np.bool_))
+    with contextlib.suppress(TypeError, OverflowError):
+        return _array(pa.int64(), array("q", [0 if v is None else v for v in values]), np.array(absent))
     known = [to_integer(v) for v in values]
-    absent = np.fromiter([v is None for v in known], np.bool_, len(known))
-    return _array(pa.int64(), np.fromiter([v or 0 for v in known], np.int64, len(known)), absent)
+    return _array(pa.int64(), array("q", [v or 0 for v in known]), np.array([v is None for v in known]))
 
 
 def strings(values: Sequence[str | None]) -> pa.Array[Any]:

@@ -41,6 +41,26 @@ def _matches(column: pa.ChunkedArray[Any], pattern: str) -> int:
     return sum(c["counts"] for c in counts.to_pylist() if c["values"] is not None and regex.search(c["values"]))
 
 
+# What only one engine writes: the names of its processes, and of its annotations.
+_ENGINES = (
+    ("sglang", r"^sglang::", r"^step\[(DECODE|EXTEND|MIXED|IDLE|DRAFT|VERIFY|TARGET_VERIFY)|^scheduler\.run_batch$"),
+    ("vllm", r"^(VLLM|vllm)\b", r"^execute_(\d+_)?context_|^gpu_model_runner: "),
+)
+
+
+def engine_of(processes: pa.Table, annotations: pa.Table) -> str | None:
+    """The engine that was recorded, if something that only it writes is there."""
+    named = [
+        str(value)
+        for key, value in zip(processes["key"].to_pylist(), processes["value"].to_pylist(), strict=True)
+        if key == "process_name"
+    ]
+    for engine, process, annotation in _ENGINES:
+        if any(re.search(process, name) for name in named) or _matches(annotations["name"], annotation):
+            return engine
+    return None
+
+
 def coordinates(name: str, label: Coordinates | None, metadata: Mapping[str, Any]) -> Coordinates:
     """Coordinates of one rank: a merged trace's label first, then the file's name, then its distributedInfo."""
     of_name = coordinates_of_name(name)
@@ -83,7 +103,7 @@ def make_info(
         pp=where.pp,
         ep=where.ep,
         stage=where.stage,
-        engine=where.engine,
+        engine=where.engine or engine_of(made["processes"], made["annotations"]),
         events=columns.events,
         gpu_ops=made["gpu_ops"].num_rows,
         bytes=size,

@@ -40,11 +40,11 @@ def _profile(port: int, release: Release, *, steps: int, stacks: bool) -> str:
 
 
 # Real text: how many drafts are accepted depends on it, and random tokens are hardly ever guessed.
-def _load(port: int, release: Release, batch: int, *, prompts: int) -> str:
+def _load(port: int, release: Release, batch: int, *, prompts: int, into: str) -> str:
     module = "sglang.benchmark.serving" if release.has("benchmark_module") else "sglang.bench_serving"
     return (
         f"python -m {module} --backend sglang --port {port} --dataset-name sharegpt --sharegpt-output-len 512 "
-        f"--num-prompts {prompts} --max-concurrency {batch} --output-file bench.jsonl"
+        f"--num-prompts {prompts} --max-concurrency {batch} --output-file {into}"
     )
 
 
@@ -55,7 +55,7 @@ def _decode_trace(runs: Sequence[RunFound], release: Release) -> Capture:
         "a trace of decoding, every rank, without stacks",
         "each rank writes one file; copy all of them (on every node) into the run's folder",
         (
-            f"{_load(port, release, batch, prompts=8 * batch)} &",
+            f"{_load(port, release, batch, prompts=8 * batch, into='profiled.jsonl')} &",
             "sleep 10   # until prefill is over and only decoding runs",
             _profile(port, release, steps=STEPS, stacks=False),
         ),
@@ -100,7 +100,8 @@ def _log(runs: Sequence[RunFound], release: Release, name: str, title: str, rema
         (
             f"mkdir -p {folder} && python -m sglang.launch_server YOUR ARGUMENTS --decode-log-interval 20 2>&1 "
             f"| tee {file}{remark}",
-            _load(port, release, batch, prompts=32 * batch),
+            "# when it serves, in a second terminal:",
+            _load(port, release, batch, prompts=32 * batch, into=f"{folder}/bench.jsonl"),
             f"curl -s http://127.0.0.1:{port}/{endpoint} > {folder}/server_info.json",
         ),
     )
@@ -175,7 +176,8 @@ def _repeats(runs: Sequence[RunFound], release: Release) -> Capture:
             f"for i in $(seq {MIN_LAUNCHES}); do mkdir -p before/$i; python -m sglang.launch_server YOUR ARGUMENTS "
             "> before/$i/server.log 2>&1 & server=$!; "
             f"until curl -sf http://127.0.0.1:{port}/health > /dev/null; do sleep 5; done; "
-            f"{_load(port, release, batch, prompts=32 * batch)}; kill $server; wait $server; done",
+            f"{_load(port, release, batch, prompts=32 * batch, into='before/$i/bench.jsonl')}; "
+            "kill $server; wait $server; done",
             "# the same into after/ with the change; alternate between the two if you can",
         ),
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profkit.preflight.result import RunFound, TraceFound
+from profkit.preflight.versions import least_release, version_key
 from profkit.run import Run
-from profkit.serving.result import LogSummary
+from profkit.serving.result import LogSummary, ServerSummary
 from profkit.trace import Trace
 
 # Fewer steady lines of one batch size than this give no step time worth a comparison.
@@ -37,8 +39,8 @@ def _has_graphs(trace: Trace) -> bool:
     return any(_GRAPH_LAUNCH.search(name) for name in _occurrences(trace.launches["name"]))
 
 
-def trace_found(trace: Trace) -> tuple[TraceFound, bool]:
-    """One trace, and whether its annotations show speculation."""
+def trace_found(trace: Trace) -> tuple[TraceFound, bool, str | None]:
+    """One trace, whether its annotations show speculation, and the oldest release that writes them."""
     counts = _host_annotations(trace)
     labels: Literal["annotations", "frames", "graphs"] | None = None
     if any(_STEP.search(n) or _TARGET_FORWARD.search(n) for n in counts):
@@ -48,10 +50,11 @@ def trace_found(trace: Trace) -> tuple[TraceFound, bool]:
     elif _has_graphs(trace):
         labels = "graphs"
     speculative = any(_SPECULATION.search(n) for n in counts)
+    release = least_release(counts)
     pattern = _TARGET_FORWARD if speculative or not any(_DECODE_STEP.search(n) for n in counts) else _DECODE_STEP
     steps = sum(n for name, n in counts.items() if pattern.search(name))
     info = trace.info
-    return TraceFound(
+    found = TraceFound(
         path=info.path,
         kind=info.kind,
         rank=info.rank,
@@ -61,7 +64,8 @@ def trace_found(trace: Trace) -> tuple[TraceFound, bool]:
         labels=labels,
         decode_steps=steps if labels == "annotations" else None,
         problems=tuple(f"{p.kind} ({p.count})" for p in info.problems),
-    ), speculative
+    )
+    return found, speculative, release
 
 
 def _ranks(run: Run) -> int | None:
@@ -71,6 +75,11 @@ def _ranks(run: Run) -> int | None:
         return tp * (pp or 1)
     sizes = [size for trace in run.traces if isinstance(size := (trace.info.distributed or {}).get("world_size"), int)]
     return max(sizes) if sizes else None
+
+
+def _engine(run: Run, servers: Sequence[ServerSummary]) -> str | None:
+    stated = [run.facts.text("engine.name"), *(s.engine for s in servers), *(t.info.engine for t in run.traces)]
+    return next((engine for engine in stated if engine), None)
 
 
 def run_found(run: Run, log: LogSummary | None) -> RunFound:
@@ -83,7 +92,7 @@ def run_found(run: Run, log: LogSummary | None) -> RunFound:
     stated = [s.speculative for s in servers if s.speculative is not None]
     if stated:
         speculative = any(stated)
-    elif any(spec for _, spec in found):
+    elif any(spec for _, spec, _ in found):
         speculative = True
     elif speculative is None and "server_args.model_path" in facts:
         speculative = False
@@ -92,13 +101,15 @@ def run_found(run: Run, log: LogSummary | None) -> RunFound:
         kinds = run.log.nccl["kind"].to_pylist()
         tests, debug = kinds.count("test_row"), len(kinds) - kinds.count("test_row")
         bench = run.log.bench.num_rows
+    releases = [release for _, _, release in found if release is not None]
+    written_since = max(releases, key=version_key, default=None)
     main = max(steady, key=lambda s: s.decode.lines - s.decode.flagged, default=None)
     return RunFound(
         name=run.name,
         path=run.path,
-        engine=facts.text("engine.name") or next((s.engine for s in servers if s.engine), None),
+        engine=_engine(run, servers),
         version=facts.text("engine.version") or next((s.engine_version for s in servers if s.engine_version), None),
-        version_low=main.version_range[0] if main else facts.text("engine.version_low"),
+        version_low=(main.version_range[0] if main else facts.text("engine.version_low")) or written_since,
         version_high=main.version_range[1] if main else facts.text("engine.version_high"),
         speculative=speculative,
         algorithm=facts.text("speculative.algorithm") or (main.algorithm if main else None),
@@ -111,7 +122,7 @@ def run_found(run: Run, log: LogSummary | None) -> RunFound:
         bench_rows=bench,
         nccl_debug_rows=debug,
         nccl_test_rows=tests,
-        traces=tuple(t for t, _ in found),
+        traces=tuple(t for t, _, _ in found),
         hidden_size=facts.integer("model.hidden_size"),
         layers=facts.integer("model.layers"),
         port=facts.integer("server_args.port"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from profkit.preflight.result import RunFound
@@ -21,6 +21,16 @@ def has_feature(version: str, name: str) -> bool:
         if feature["name"] == name:
             return version_key(version) >= version_key(feature["since"])
     raise KeyError(name)
+
+
+def least_release(annotations: Iterable[str]) -> str | None:
+    """The oldest release that writes such host annotations; ``None`` if they tell nothing."""
+    names = list(annotations)
+    for dialect in load_rules("capture")["dialect"]:
+        pattern = re.compile(dialect["pattern"])
+        if any(pattern.search(name) for name in names):
+            return str(dialect["since"])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +54,9 @@ def release_of(runs: Sequence[RunFound]) -> Release:
     lows = [r for r in runs if r.version_low and r.engine in (None, "sglang")]
     if lows:
         run = min(lows, key=lambda r: version_key(r.version_low or ""))
-        span = "" if run.version_high == run.version_low else f" to {run.version_high or 'later'}"
-        note = f"commands are for SGLang {run.version_low}: the logs look like {run.version_low}{span}"
+        span = f" to {run.version_high}" if run.version_high else " or later"
+        span = "" if run.version_high == run.version_low else span
+        note = f"commands are for SGLang {run.version_low}: the files look like {run.version_low}{span}"
         return Release(run.version_low or "", note)
     newest = load_rules("capture")["newest_known"]
     return Release(newest, f"the files do not tell SGLang's version: commands are for {newest}; older ones may differ")
