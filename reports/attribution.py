@@ -26,6 +26,7 @@ _NAMES: Mapping[HeadlinePart, str] = {
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH = 40
 MOST_KERNELS = 12
+MOST_RANKS = 16
 CELL = 13
 
 
@@ -214,7 +215,8 @@ def _ranks(result: Attribution, style: Style) -> list[str]:
         f"{style.dim}  {'rank':<15}{'cycles':>7}{'left out':>9}{'cycle us':>12}{'all-reduce':>12}{'idle':>10}"
         f"{'hidden comm':>12}{'clock us':>16}  labelled by{style.end}"
     ]
-    for place, (rank, clock) in enumerate(zip(result.ranks, result.clock_offsets_us, strict=True)):
+    shown = list(zip(result.ranks, result.clock_offsets_us, strict=True))[:MOST_RANKS]
+    for place, (rank, clock) in enumerate(shown):
         wall = microseconds(rank.wall_ns / rank.cycles / 1000) if rank.cycles else "–"
         hidden = microseconds(rank.overlapped_comm_ns / rank.cycles / 1000) if rank.cycles else "–"
         offset = "–" if clock.offset is None or clock.spread is None else f"{clock.offset:+.1f} ±{clock.spread:.1f}"
@@ -223,6 +225,8 @@ def _ranks(result: Attribution, style: Style) -> list[str]:
             f"{microseconds(_rank_sum(rank, 'allreduce')):>12}{microseconds(_rank_sum(rank, 'idle')):>10}{hidden:>12}"
             f"{offset:>16}  {_sources(rank)}"
         )
+    if len(result.ranks) > MOST_RANKS:
+        lines.append(f"{style.dim}  {len(result.ranks) - MOST_RANKS} more in the JSON form{style.end}")
     return lines
 
 

@@ -8,20 +8,19 @@ from typing import Final
 
 import numpy as np
 
-from profkit.attribution.calls import KINDS, Group, RankCalls
+from profkit.attribution.calls import KINDS, RankCalls
 from profkit.attribution.cycles import COUNTED, PARTIAL, PREFILL
 from profkit.attribution.idle import CAUSES, WORDS
 from profkit.attribution.kernels import UNKNOWN_CLASS, KernelClass
 from profkit.attribution.labels import TARGET, UNLABELLED
+from profkit.attribution.labels.dialect import marker_of
 from profkit.attribution.rank import RankAnalysis
 from profkit.attribution.result import CycleSummary
-from profkit.attribution.summary import rank_number
 from profkit.finding import Finding
 from profkit.run import Facts
 
 UNKNOWN_LIMIT: Final = 0.02
 UNLABELLED_LIMIT: Final = 0.05
-STRAGGLER_SHARE: Final = 0.5
 LOG_TOLERANCE: Final = 0.10
 
 
@@ -36,6 +35,7 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     yield from _unknown_kernels(ranks)
     yield from _unlabelled(ranks)
     yield from _profiler(ranks)
+    yield from _markers(ranks)
     closed = [place(r) for r in ranks if r.cycles.closed_at_end]
     if closed:
         yield Finding(
@@ -142,6 +142,29 @@ def _unlabelled(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
             )
 
 
+def _markers(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
+    """A tree is built once per cycle: cycles with another number of tree builds were cut wrongly."""
+    odd, total = 0, 0
+    for rank in ranks:
+        builds = np.array([marker_of(n) == "draft_end" for n in rank.ops.names] or [False], np.bool_)[rank.ops.name]
+        inside = builds & (rank.cycles.op_cycle >= 0)
+        if not inside.any():
+            continue
+        counts = np.bincount(rank.cycles.op_cycle[inside], minlength=len(rank.cycles))[rank.cycles.counted()]
+        if len(counts):
+            odd += int((counts != np.bincount(counts).argmax()).sum())
+            total += len(counts)
+    if odd:
+        yield Finding(
+            "tree_builds_vary",
+            "warning",
+            f"In {odd} of {total} cycles the number of tree builds differs from the others': these cycles may be "
+            "cut wrongly.",
+            (),
+            {"cycles": odd},
+        )
+
+
 def _profiler(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     with_stacks = [r for r in ranks if r.info.python_frames and r.time_source == "gpu"]
     wall = sum(int(r.parts[r.cycles.counted()].sum()) for r in with_stacks)
@@ -208,125 +231,6 @@ def count_findings(
             (),
             numbers,
         )
-
-
-# --- several ranks ------------------------------------------------------------------------------------
-
-
-def group_findings(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> Iterator[Finding]:
-    """Alignment, unequal ranks, stragglers, arrival skew, absent ranks."""
-    for group in groups:
-        yield from _absent(ranks, group)
-        if len(group.ranks) < 2:
-            continue
-        yield from _alignment(ranks, group)
-        yield from _straggler(ranks, group)
-
-
-def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
-    sizes = {(ranks[i].info.distributed or {}).get("world_size") for i in group.ranks}
-    world = next(iter(sizes)) if len(sizes) == 1 else None
-    if isinstance(world, int) and world > len(group.ranks) and all(ranks[i].time_source == "gpu" for i in group.ranks):
-        have = {ranks[i].info.rank for i in group.ranks}
-        gone = [r for r in range(world) if r not in have] if None not in have else []
-        named = f" (missing: {', '.join(map(str, gone[:8]))}{', ...' * (len(gone) > 8)})" if gone else ""
-        yield Finding(
-            "ranks_missing",
-            "warning",
-            f"{len(group.ranks)} of {world} ranks are here{named}; waiting times need all of them.",
-            tuple(place(ranks[i]) for i in group.ranks[:8]),
-            {"present": len(group.ranks), "world": world},
-        )
-
-
-def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
-    matched = group.matched
-    numbers = [rank_number(ranks, i) for i in group.ranks]
-    unclear = [n for n, a in zip(numbers, matched.alignment, strict=True) if a.shift is None]
-    if unclear:
-        yield Finding(
-            "alignment_ambiguous",
-            "warning",
-            f"Cycles of rank {', '.join(map(str, unclear))} cannot be matched to the other ranks' with certainty: no "
-            "transfer and waiting times are given.",
-            tuple(place(ranks[i]) for i in group.ranks),
-        )
-    else:
-        moved = [(n, a.shift) for n, a in zip(numbers, matched.alignment, strict=True) if a.shift]
-        shifts = ", ".join(f"rank {n}: {s:+d}" for n, s in moved)
-        worst = max((a.spread_ns or 0.0) for a in matched.alignment)
-        clock = any(a.how == "clock" for a in matched.alignment)
-        means = "with the help of the host clock" if clock else "by their ends"
-        yield Finding(
-            "ranks_aligned",
-            "info",
-            f"Cycles of {len(numbers)} ranks matched through their collectives, {means} ({shifts or 'no shift'}).",
-            (),
-            {"worst_spread_us": worst / 1000.0, "calls_matched": matched.calls},
-        )
-    if len(matched.unequal):
-        yield Finding(
-            "collectives_unequal",
-            "warning",
-            f"In {len(matched.unequal)} cycles the ranks' numbers of collectives differ: these cycles are not matched.",
-            tuple(place(ranks[i]) for i in group.ranks),
-            {"cycles": len(matched.unequal)},
-        )
-    counts = {len(ranks[i].cycles) for i in group.ranks}
-    if len(counts) > 1:
-        each = ", ".join(f"rank {n}: {len(ranks[i].cycles)}" for n, i in zip(numbers, group.ranks, strict=True))
-        yield Finding("cycle_counts_differ", "info", f"The ranks recorded different numbers of cycles ({each}).")
-
-
-def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
-    matched = group.matched
-    if not matched.calls:
-        return
-    spread = max((o.spread for o in matched.offset if o is not None), default=0.0)
-    numbers = [rank_number(ranks, i) for i in group.ranks]
-    skew = matched.arrival_skew
-    figures: dict[str, float | int | None] = {
-        "arrival_skew_us": None if skew is None else skew / 1000.0,
-        "uncertainty_us": spread / 1000.0,
-        "calls": matched.calls,
-    }
-    waits = [w[w >= 0] for w in matched.wait]
-    mean = float(np.concatenate(waits).mean())
-    last = int(np.argmax(matched.last_share))
-    share = matched.last_share[last]
-    others = [float(w.mean()) for r, w in enumerate(waits) if r != last and len(w)]
-    # An even race is won by each rank equally often: one that is last in most calls is slow, not unlucky.
-    if share > max(STRAGGLER_SHARE, 1.5 / len(numbers)) and others and min(others) > 500.0:
-        lost = np.mean(others) * matched.calls / max(_cycles_of(ranks, group), 1)
-        # A lag that costs the others a fraction of a percent is worth knowing, not worth hunting.
-        severe = lost > 0.02 * max(_typical_wall(ranks, group), 1.0)
-        yield Finding(
-            "straggler",
-            "warning" if severe else "info",
-            f"Rank {numbers[last]} arrives last in {share:.0%} of the collectives; the others wait "
-            f"{np.mean(others) / 1000.0:.1f} us per call for it.",
-            (place(ranks[group.ranks[last]]),),
-            {"rank": numbers[last], "share": share, "wait_us": float(np.mean(others)) / 1000.0, **figures},
-        )
-    elif skew is not None and skew > spread:
-        yield Finding(
-            "arrival_skew",
-            "info",
-            f"Ranks arrive at collectives {skew / 1000.0:.1f} us apart (median; clocks are known to "
-            f"{spread / 1000.0:.1f} us); no rank is always the last.",
-            (),
-            {"mean_wait_us": mean / 1000.0, **figures},
-        )
-
-
-def _cycles_of(ranks: Sequence[RankAnalysis], group: Group) -> int:
-    return min(int((np.array(ranks[i].cycles.kind) != PARTIAL).sum()) for i in group.ranks)
-
-
-def _typical_wall(ranks: Sequence[RankAnalysis], group: Group) -> float:
-    members = [ranks[i].cycles for i in group.ranks]
-    walls = np.concatenate([(c.end - c.start)[c.counted()] for c in members])
-    return float(np.median(walls)) if len(walls) else 0.0
 
 
 # --- the cycle as a whole -----------------------------------------------------------------------------

@@ -184,7 +184,8 @@ def _unlinked(ops: Ops, where: Bools) -> bool:
 
 def _looks_whole(ops: Ops, labels: Labels, op_cycle: Ints) -> bool:
     inside = op_cycle == 0
-    return not labels.prefill[inside].any() and not _unlinked(ops, inside)
+    linked = (ops.launch_ns >= 0).any()
+    return not labels.prefill[inside].any() and not (linked and _unlinked(ops, inside))
 
 
 def _confidence(ops: Ops, labels: Labels, op_cycle: Ints, count: int) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from profkit import tables
-from profkit.attribution import checks, summary
+from profkit.attribution import checks, checks_ranks, summary
 from profkit.attribution.calls import Group, RankCalls, match_groups, read_calls
 from profkit.attribution.labels.annotation import annotates_work
 from profkit.attribution.rank import RankAnalysis, analyse_rank
@@ -56,7 +56,7 @@ def attribute(
     cycle = summary.cycle_summary(ranks)
     findings = list(checks.rank_findings(ranks))
     findings += checks.count_findings(ranks, calls, known, cycle)
-    findings += checks.group_findings(ranks, groups)
+    findings += checks_ranks.group_findings(ranks, groups)
     source = ranks[0].time_source
     if cycle is not None:
         findings += checks.cycle_findings(cycle, log_step_ms, source)

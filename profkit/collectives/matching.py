@@ -86,14 +86,56 @@ def _signatures(calls: Calls) -> dict[int, tuple[tuple[int, int], ...]]:
     return result
 
 
-def _end_of_cycles(calls: Calls) -> dict[int, Ints]:
-    """Per usable cycle the ends of its calls, in the order of (key, ordinal)."""
-    order = np.lexsort((calls.ordinal, calls.key, calls.cycle))
-    order = order[calls.joint_end[order]]
-    borders = np.flatnonzero(np.diff(calls.cycle[order])) + 1
-    usable = set(calls.usable.tolist())
-    found = {int(calls.cycle[p[0]]): calls.end[p] for p in np.split(order, borders) if len(p)}
-    return {c: e for c, e in found.items() if c in usable}
+@dataclass(frozen=True, slots=True)
+class _Rhythm:
+    """Per usable cycle, by ordinal: the mean end of its calls in ns after ``base``, and a number for its signature.
+
+    Cycles without a call of joint end have no mean (NaN). Cycles of one signature hold the same calls, so that a
+    difference of their means is the mean of the differences.
+    """
+
+    first: int
+    base: int
+    mean: npt.NDArray[np.float64]
+    signature: Ints
+
+
+def _rhythms(calls: Calls, reference: Calls) -> tuple[_Rhythm, _Rhythm] | None:
+    numbers: dict[tuple[tuple[int, int], ...], int] = {}
+    made = []
+    for one in (calls, reference):
+        wanted = one.joint_end & np.isin(one.cycle, one.usable)
+        if not wanted.any():
+            return None
+        first = int(one.usable[0])
+        count = int(one.usable[-1]) - first + 1
+        base = int(one.end[wanted].min())
+        place = one.cycle[wanted] - first
+        sums = np.bincount(place, weights=(one.end[wanted] - base).astype(np.float64), minlength=count)
+        calls_in = np.bincount(place, minlength=count)
+        mean = np.divide(sums, calls_in, out=np.full(count, np.nan), where=calls_in > 0)
+        signature = np.full(count, -1, np.int64)
+        for cycle, counts in _signatures(one).items():
+            signature[cycle - first] = numbers.setdefault(counts, len(numbers))
+        made.append(_Rhythm(first, base, mean, signature))
+    return made[0], made[1]
+
+
+def _try_shift(mine: _Rhythm, theirs: _Rhythm, shift: int, need: int) -> tuple[float, float, int] | None:
+    """Spread and size of the differences of ends at a shift, ``None`` where too few cycles overlap or look alike."""
+    # Position i of mine meets position i + lag of theirs.
+    lag = mine.first + shift - theirs.first
+    low, high = max(0, -lag), min(len(mine.mean), len(theirs.mean) - lag)
+    if high - low < need:
+        return None
+    a, b = slice(low, high), slice(low + lag, high + lag)
+    known = np.isfinite(mine.mean[a]) & np.isfinite(theirs.mean[b])
+    alike = known & (mine.signature[a] == theirs.signature[b])
+    if known.sum() < need or alike.sum() < max(1, int(np.ceil(MIN_OVERLAP * known.sum()))):
+        return None
+    difference = (mine.mean[a] - theirs.mean[b])[alike]
+    p10, p50, p90 = np.percentile(difference, [10, 50, 90])
+    return float(p90 - p10), abs(float(p50) + (mine.base - theirs.base)), shift
 
 
 def align(calls: Calls, reference: Calls, *, same_clock: bool) -> Alignment:
@@ -101,31 +143,26 @@ def align(calls: Calls, reference: Calls, *, same_clock: bool) -> Alignment:
 
     ``same_clock``: both ranks ran on one host, so that their clocks may decide between shifts that fit equally well.
     """
-    mine, theirs = _end_of_cycles(calls), _end_of_cycles(reference)
-    my_counts, their_counts = _signatures(calls), _signatures(reference)
-    if not mine or not theirs:
+    rhythms = _rhythms(calls, reference)
+    if rhythms is None:
         return Alignment(None, "ambiguous")
-    need = max(1, int(np.ceil(MIN_OVERLAP * min(len(mine), len(theirs)))))
-    tried: list[tuple[float, float, int]] = []  # spread, |median difference|, shift
-    for shift in range(min(theirs) - max(mine), max(theirs) - min(mine) + 1):
-        pairs = [(c, c + shift) for c in mine if c + shift in theirs]
-        equal = [(a, b) for a, b in pairs if my_counts[a] == their_counts[b]]
-        if len(pairs) < need or len(equal) < max(1, int(np.ceil(MIN_OVERLAP * len(pairs)))):
-            continue
-        middle = np.array([float(np.median(mine[a] - theirs[b])) for a, b in equal])
-        low, high = np.percentile(middle, [10, 90])
-        tried.append((float(high - low), float(abs(np.median(middle))), shift))
+    mine, theirs = rhythms
+    shortest = min(int(np.isfinite(r.mean).sum()) for r in rhythms)
+    need = max(1, int(np.ceil(MIN_OVERLAP * shortest)))
+    first = theirs.first - mine.first - len(mine.mean) + 1
+    last = theirs.first - mine.first + len(theirs.mean) - 1
+    # Spread, |median difference|, shift: the least first.
+    tried = sorted(t for s in range(first, last + 1) if (t := _try_shift(mine, theirs, s, need)) is not None)
     if not tried:
         return Alignment(None, "ambiguous")
-    tried.sort()
     best = tried[0]
     following = tried[1][0] if len(tried) > 1 else None
-    enough = min(len(mine), len(theirs)) > 1
     # A spread below a microsecond is the clock's grain: between two such shifts it decides nothing.
-    if enough and (following is None or following > CLEAR_RATIO * max(best[0], 1000.0)):
+    limit = CLEAR_RATIO * max(best[0], 1000.0)
+    if shortest > 1 and (following is None or following > limit):
         return Alignment(best[2], "spread", best[0], following)
     near = [t for t in tried if t[1] < 0.25 * reference.cycle_ns]
-    if same_clock and len(near) == 1 and near[0][0] <= CLEAR_RATIO * max(best[0], 1000.0):
+    if same_clock and len(near) == 1 and near[0][0] <= limit:
         others = [t[0] for t in tried if t[2] != near[0][2]]
         return Alignment(near[0][2], "clock", near[0][0], min(others) if others else None)
     return Alignment(None, "ambiguous", best[0], following)
