@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from profkit import __version__
 from profkit.analysis import RunAnalysis
 from profkit.forecast import forecasts_of_plan
 from profkit.jsonio import dumps
@@ -158,7 +159,12 @@ def test_budget_rows_add_up_to_the_cycle() -> None:
 
 def test_document_of_the_story(snapshot: SnapshotAssertion) -> None:
     plots = [("budget.svg", "the cycle"), ("levers.svg", "the levers")]
-    assert document(story(), plots=plots, names=NAMES) == snapshot
+    text = document(story(), plots=plots, names=NAMES)
+    body, _, appendix = text.partition("## A. Appendix")
+    # The appendix repeats findings of other analyses, which have their own tests.
+    assert body.replace(f"profkit {__version__}", "profkit VERSION") == snapshot
+    for part in ("Collectives", "Kernel classes", "Spread of the budget", "Findings", "Reproduce"):
+        assert f"\n### {part}" in appendix
     assert "\n".join(terminal(story())) == snapshot
 
 
