@@ -92,9 +92,10 @@ def _cycle(
                 "ops": _ops(traces.get(info.path), result.ops[place], row, shift, least, calls, names, classes),
             }
         )
-    words = {"median": "median cycle", "worst": "slowest cycle"}
+    words = {"median": "median cycle", "worst": "slowest cycle"} if result.cycle is not None else {}
+    plain = "cycle" if result.cycle is not None else "recording"
     return {
-        "title": f"{words.get(word, 'cycle')} (no. {cycle.number})",
+        "title": f"{words.get(word, plain)} (no. {cycle.number})",
         "number": cycle.number,
         "batch_size": cycle.batch_size,
         "wall": cycle.wall_ns,
