@@ -163,7 +163,7 @@ def _ops(
     calls: Mapping[int, tuple[int, int]], names: _Words, classes: _Words,
 ) -> list[int]:  # fmt: skip
     found = []
-    if trace is not None and trace.info.kind == "gpu":
+    if trace is not None:
         for op in op_rows(trace, ops, {int(row["cycle"])}):
             wait, ordinal = calls.get(op.gpu_op, (-1, -1))
             found.append((op.start_ns, op.end_ns, op.name, op.kernel_class, op.phase, op.activity, wait, ordinal))

@@ -339,8 +339,16 @@ def _levers(plan: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
                 {k: visible(str(gate.get(k) or ""), 200) for k in ("name", "state", "why")}
                 for gate in lever.get("gates", ())
             ],
-            "command": visible(str(lever.get("command") or ""), 300),
+            "command": _lines(lever.get("command")),
+            "acceptance": _lines(lever.get("acceptance")),
+            "kill": _lines(lever.get("kill")),
         }
+
+
+def _lines(value: Any) -> str:
+    """Text, or a list of texts, as one line."""
+    texts = value if isinstance(value, list | tuple) else [value] if value else []
+    return visible("; ".join(str(t) for t in texts), 400)
 
 
 def _gain(value: Any) -> str:
