@@ -32,7 +32,7 @@ def _integers(table: pa.Table, name: str) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """COLLECTIVE_CALLS as arrays; ``key`` numbers (phase, kind, ordinal)."""
+    """COLLECTIVE_CALLS as arrays with one entry more, which means "no call"; ``key`` numbers (phase, kind, ordinal)."""
 
     rank: Ints
     op: Ints
@@ -48,9 +48,16 @@ def _calls(table: pa.Table) -> _Calls:
     names = np.char.add(np.char.add(phase, "/"), kind) if len(phase) else phase
     _, code = np.unique(names, return_inverse=True)
     key = code.reshape(-1).astype(np.int64) * 1_000_000 + ordinal
+    absent = np.array([-1], np.int64)
+
+    def column(name: str) -> Ints:
+        return np.append(_integers(table, name), absent)
+
+    # The last entry is what index -1, "no call", finds.
     return _Calls(
-        _integers(table, "rank"), _integers(table, "gpu_op"), kind == "all_reduce", _integers(table, "transfer_ns"),
-        _integers(table, "message_bytes"), key,
+        np.append(_integers(table, "rank"), np.array([-2], np.int64)), column("gpu_op"),
+        np.append(kind == "all_reduce", np.zeros(1, np.bool_)), column("transfer_ns"), column("message_bytes"),
+        np.append(key, absent),
     )  # fmt: skip
 
 
@@ -73,12 +80,11 @@ def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: In
         chosen = np.flatnonzero(op_cycle == number[row])
         chosen = chosen[np.argsort(op_start[chosen], kind="stable")]
         call = np.array([place.get(int(op), -1) for op in op_row[chosen]], np.int64)
-        found = call >= 0
         start, finish = op_start[chosen] - begin[row], op_end[chosen] - begin[row]
         released, ahead = release_order(start, finish, op_stream[chosen])
         launched = launch[chosen]
         dry = np.where(released >= 0, op_end[chosen][released], begin[row])
-        transfer = np.where(found, calls.transfer[call], -1)
+        transfer = calls.transfer[call]
         yield ReplayCycle(
             rank=own,
             cycle=int(number[row]),
@@ -89,9 +95,9 @@ def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: In
             stream=op_stream[chosen],
             phase=op_phase[chosen],
             activity=op_activity[chosen],
-            is_allreduce=found & calls.allreduce[call] if len(calls.op) else found,
+            is_allreduce=calls.allreduce[call],
             transfer_ns=transfer,
-            message_bytes=np.where(found, calls.size[call], -1),
+            message_bytes=calls.size[call],
             released=released,
             ahead=ahead,
             late=(launched >= 0) & (launched > dry) & (start > finish[released] if len(start) else start > 0),
