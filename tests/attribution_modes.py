@@ -99,12 +99,26 @@ MODES: dict[str, Scenario] = {
     "prefill 0.5.20": scenario({"prefill_before": (5,)}, {"dialect": "0.5.20"}),
     "changing batch": scenario({"batch_sizes": (1, 1, 2)}),
     "changing batch markers": scenario({"batch_sizes": (1, 1, 2)}, {"dialect": "none", "evidence": "markers"}),
+    "prefill markers": scenario({"prefill_before": (5,)}, {"dialect": "none", "evidence": "markers"}),
+    "prefill all eager markers": scenario(
+        {"draft_graph": False, "extend_graph": False, "target_graph": False, "prefill_before": (5,)},
+        {"dialect": "none", "evidence": "markers"},
+    ),
+    "prefill plain markers": scenario(
+        {"algorithm": "none", "num_steps": 0, "num_draft_tokens": 0, "prefill_before": (5,)},
+        {"dialect": "none", "evidence": "markers"},
+    ),
+    "dflash 0.5.11": scenario({"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8}, {"dialect": "0.5.11"}),
+    "dflash markers": scenario(
+        {"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8}, {"dialect": "none", "evidence": "markers"}
+    ),
     "start skew": scenario(recording={"start_skew_cycles": (0, 2)}),
     "custom allreduce": scenario(hardware=replace(BASE.hardware, collective="custom")),
     "fused allreduce": scenario(hardware=replace(BASE.hardware, collective="flashinfer_fused")),
 }
 FRAME_MODES: dict[str, Scenario] = {
     "v2 frames 0.5.11": scenario(recording={"dialect": "0.5.11", "python_stacks": True}),
+    "prefill frames": scenario({"prefill_before": (5,)}, {"dialect": "none", "python_stacks": True}),
     "plain frames": scenario(
         {"algorithm": "none", "num_steps": 0, "num_draft_tokens": 0}, {"dialect": "none", "python_stacks": True}
     ),

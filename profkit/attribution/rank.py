@@ -63,7 +63,8 @@ def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalys
     label_by_annotation(trace, ops, labels)
     label_by_frame(trace, ops, labels)
     label_by_landmarks(ops, labels)
-    label_by_gpu_annotation(trace, ops, labels)
+    if label_by_gpu_annotation(trace, ops, labels):
+        label_by_landmarks(ops, labels)
     # Sizes of forwards are the weakest evidence: asked last, where nothing else found a forward.
     label_by_size(ops, labels, on_host=on_host, speculative=speculative)
     cycles = find_cycles(ops, labels)

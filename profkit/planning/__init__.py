@@ -1,1 +1,1 @@
-"""Decisions: the catalogue of levers, gates, forecasts, consistency checks and the plan."""
+"""The plan: levers, gates, order of experiments, checks."""

@@ -50,15 +50,17 @@ class Evidence:
     closes: npt.NDArray[np.bool_]
     samples: npt.NDArray[np.bool_]
     prepares: npt.NDArray[np.bool_]
+    duration: Ints
 
 
-def kernel_evidence(ops: Ops) -> tuple[npt.NDArray[np.bool_], ...]:
-    """``opens``, ``closes``, ``samples`` and ``prepares`` of :class:`Evidence`."""
+def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
+    """What the ops' kernels tell, for moments on threads."""
     markers = [marker_of(n) for n in ops.names]
     opens = np.array([m in ("draft_begin", "draft") for m in markers] or [False], np.bool_)[ops.name]
     closes = np.array([m == "draft_end" for m in markers] or [False], np.bool_)[ops.name]
     prepares = np.array([m == "verify_prepare" for m in markers] or [False], np.bool_)[ops.name]
-    return opens, closes, ops.classes.mask("sampling"), prepares | copies_from_host(ops)
+    samples = ops.classes.mask("sampling")
+    return Evidence(moment, thread, opens, closes, samples, prepares | copies_from_host(ops), ops.duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def label_by_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
     host = annotations_on(trace, "host")
     spans, meanings, words = read_spans(host, "annotation", ops.threads)
     if len(spans):
-        evidence = Evidence(ops.launch_ns, ops.launch_thread, *kernel_evidence(ops))
+        evidence = evidence_of(ops, ops.launch_ns, ops.launch_thread)
         label_with_spans(spans, meanings, words, evidence, labels, "annotation")
 
 
@@ -165,6 +167,21 @@ def _block_drafts(flow: Flow) -> None:
         flow.role[verify[first[count == 2]]] = DRAFT
 
 
+def _block_drafts_by_size(flow: Flow, work: Ints, evidence: Evidence) -> None:
+    """Block drafters in releases without batch spans: steps alternate between little and much GPU work."""
+    verify = np.flatnonzero(flow.role == VERIFY)
+    if len(verify) < 4 or len(verify) < len(flow.role) - (flow.role == PREFILL).sum():
+        return
+    order = np.argsort(flow.rows)
+    place = order[np.minimum(np.searchsorted(flow.rows[order], work), len(order) - 1)]
+    busy = np.zeros(len(flow.rows), np.int64)
+    inside = work >= 0
+    np.add.at(busy, place[inside], evidence.duration[inside])
+    large = busy[verify] > 0.5 * busy[verify].max()
+    if np.mean(large[1:] != large[:-1]) > 0.8:
+        flow.role[verify[~large]] = DRAFT
+
+
 def _label_sglang(
     spans: Spans,
     flow: Flow,
@@ -175,6 +192,7 @@ def _label_sglang(
 ) -> None:
     moment, thread = evidence.moment, evidence.thread
     work = spans.enclosing(flow.rows, moment, thread)
+    _block_drafts_by_size(flow, work, evidence)
     role_of_row = dict(zip(flow.rows.tolist(), flow.role.tolist(), strict=True))
     table = np.full(len(spans), OTHER, np.int64)
     for row, role in role_of_row.items():

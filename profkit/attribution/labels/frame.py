@@ -57,7 +57,7 @@ class _Frames:
         self.set(bare, DECODE)
         self.labels.add_forwards(bare, forward, {})
         self._vllm()
-        self.set(self.around("run_batch") >= 0, OTHER)
+        self._rest()
 
     def _prefills(self) -> None:
         """Batches with a prefill function in them, outside the verification of drafts."""
@@ -75,6 +75,15 @@ class _Frames:
             self.set(
                 self.spans.enclosing(rows[own], self.ops.launch_ns, self.ops.launch_thread) >= 0, OTHER, prefill=True
             )
+
+    def _rest(self) -> None:
+        """What is left of batches: the scheduler's, or a prefill where a batch works and no function says how."""
+        batch = self.around("run_batch")
+        rest = self.usable & self.labels.open() & (batch >= 0)
+        told = np.unique(batch[(batch >= 0) & ~self.labels.open()])
+        works = np.unique(batch[rest & self.ops.classes.mask("attn") & ~self.ops.classes.mask("attn.meta")])
+        self.set(rest & np.isin(batch, works) & ~np.isin(batch, told), OTHER, prefill=True)
+        self.set(rest, OTHER)
 
     def _target(self, region: str, phase: int) -> None:
         """A function that prepares, runs the target forward and picks tokens: told apart by the forward inside."""

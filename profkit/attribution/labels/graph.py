@@ -49,6 +49,8 @@ _LABELLED: Final = {DRAFT: "D", VERIFY: "VP", ACCEPT: "A", DRAFT_EXTEND: "X"}
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
+# Models with fewer layers than this are too small to tell a prefill by its attention.
+_LEAST_LAYERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class _Ring:
         self.sequence, self.labels, self.landmarks = sequence, labels, landmarks
         self.vllm = any(m.kind == "VD" for m in landmarks)
         labels.verify_first |= self.vllm
+        self.usual = self._usual_attention()
 
     def run(self) -> None:
         """Label landmarks, then what lies between, before and after them."""
@@ -172,6 +175,10 @@ class _Ring:
         if left in ("DB", "D") and right in ("DB", "D", "DE"):
             self._set(first, stop, DRAFT)
         elif left in ("DB", "D", "DE", "VP") and right in ("VP", "V"):
+            if left in ("DB", "D") and not self.labels.verify_first:
+                # A drafter without a tree: its forward is the model work before the verify is prepared.
+                end = max(self.sequence.model_extent(first, stop)[1], self.sequence.last_sampling(first, stop) + 1)
+                self._set(first, end, DRAFT)
             self._set(first, stop, OTHER if self.labels.verify_first else VERIFY)
         elif left in ("DE", "VP", "D") and right in ("A", "end", "X", "XB"):
             self._target(first, stop)
@@ -240,46 +247,59 @@ class _Ring:
     def _extend(self, first: int, stop: int, left: str, right: str) -> None:
         """From acceptance to the next draft or verify: draft_extend, scheduler glue, and an unmarked draft."""
         at = self._cut_prefill(first, stop)
-        end = self.sequence.model_extent(first, at)[1] if at > first else first
-        units = self.sequence.units(first, at)
-        draft_from = at
-        if right == "DE":
-            # Draft forwards that no landmark opens: the last replay; a multi-layer draft has none.
-            marked = left in ("XB", "X")
-            if len(units) > 1 and left != "X":
-                draft_from = units[0].stop
-            elif len(units) == 1 and not marked:
-                draft_from = first
-            else:
-                draft_from = self.sequence.first_sampling(end, at)
-        sampled = self.sequence.last_sampling(first, min(draft_from, at))
-        if draft_from < at and units and draft_from > first:
-            end = min(end, draft_from)
-        extend_end = max(end if self.sequence.model[first:end].any() else first, first)
-        if draft_from == at and extend_end > first and sampled >= extend_end and right != "DE":
-            extend_end = sampled + 1
-        if draft_from == first:
-            extend_end = first
-        self._set(first, extend_end, DRAFT_EXTEND)
-        if left in ("XB", "X") and extend_end == first:
-            self._set(first, min(first + 1, stop), DRAFT_EXTEND)
+        draft_from = self._unmarked_draft(first, at, left) if right == "DE" else at
+        end = self.sequence.model_extent(first, draft_from)[1] if draft_from > first else first
+        if right != "DE" and end > first:
+            # The tokens that the draft_extend picks for the first draft step are its own.
+            end = max(end, self.sequence.last_sampling(first, at) + 1)
+        self._set(first, end, DRAFT_EXTEND)
         if right == "DE":
             self._set(draft_from, at, DRAFT)
-        if right in ("VP", "V"):
+        elif right in ("VP", "V"):
             # The host's drafts arrive as copies: they and what follows prepare the verify.
-            copies = np.flatnonzero(self.sequence.copy_in[extend_end:at])
+            copies = np.flatnonzero(self.sequence.copy_in[end:at])
             if len(copies):
-                self._set(extend_end + int(copies[0]), at, VERIFY)
-        self._set(extend_end, stop, OTHER)
+                self._set(end + int(copies[0]), at, VERIFY)
+        self._set(end, stop, OTHER)
+
+    def _unmarked_draft(self, first: int, stop: int, left: str) -> int:
+        """Where draft forwards begin that no landmark opens, before a tree build: the last forwards of the stretch.
+
+        A multi-layer drafter does all its forwards in the draft_extend: then the draft is the picking of tokens.
+        """
+        units = self.sequence.units(first, stop)
+        if len(units) > 1 and left != "X":
+            return units[0].stop
+        if len(units) == 1 and left == "A":
+            return first
+        return self.sequence.first_sampling(self.sequence.model_extent(first, stop)[1], stop)
+
+    def _usual_attention(self) -> tuple[float, float]:
+        """Attention kernels of a target forward, and eager ones between acceptance and the next draft: medians."""
+        target: list[int] = []
+        between: list[int] = []
+        edges = [*self.landmarks, Landmark("end", len(self.sequence.op), -1)]
+        for before, after in itertools.pairwise(edges):
+            stretch = slice(before.last + 1, after.first)
+            if before.kind in ("DE", "VP") and after.kind == "A":
+                target.append(int(self.sequence.attention[stretch].sum()))
+            elif before.kind in _AFTER_ACCEPT and after.kind in ("DB", "DE", "VP", "V"):
+                between.append(len(self.sequence.eager_attention(stretch.start, stretch.stop)))
+        usual = float(np.median(target)) if target else float(self.sequence.typical_attention)
+        return usual, float(np.median(between)) if between else 0.0
 
     def _cut_prefill(self, first: int, stop: int) -> int:
         """Mark a prefill between two cycles; returns where the ring's own ops end."""
         eager = self.sequence.eager_attention(first, stop)
-        typical = self.sequence.typical_attention
-        if typical < 4 or len(eager) < _PREFILL_SHARE * typical or not self.sequence.in_replay.any():
+        target, usual = self.usual
+        if target < _LEAST_LAYERS or len(eager) - usual < _PREFILL_SHARE * target:
             return stop
-        units = [u for u in self.sequence.units(first, stop) if u.replay and u.stop <= eager[0]]
-        begin = units[-1].stop if units else first
+        # The cycle's own draft_extend comes first: a replay, or as much eager attention as other cycles have there.
+        begin, seen = first, 0
+        for unit in self.sequence.units(first, stop):
+            if not unit.replay and seen >= usual:
+                break
+            begin, seen = unit.stop, seen + (0 if unit.replay else unit.attention)
         self._set(begin, stop, OTHER, prefill=True)
         return begin
 

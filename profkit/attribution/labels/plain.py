@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from profkit.attribution.labels import ACCEPT, DECODE, OTHER, Labels
 from profkit.attribution.labels.sequence import Sequence
+
+Ints = npt.NDArray[np.int64]
 
 
 def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> None:
@@ -23,6 +26,8 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
         return
     round_of = np.cumsum(sampling)[at] if not anchored else labels.forward[sequence.op[at]]
     parts = np.split(at, np.flatnonzero(np.diff(round_of)) + 1)
+    if not anchored and sequence.typical_attention:
+        parts = [piece for part in parts for piece in _apart(sequence, part)]
     graphs = [bool(sequence.in_replay[p].any()) for p in parts]
     mostly_graphs = sum(graphs) > 0.5 * len(graphs)
     for i, part in enumerate(parts):
@@ -40,6 +45,25 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
     cut = int(remains[-1]) + 1 if len(remains) else 0
     _set(sequence, labels, 0, cut, target)
     _glue(sequence, labels, cut, int(parts[0][0]), target, last=False)
+
+
+def _apart(sequence: Sequence, part: Ints) -> list[Ints]:
+    """A stretch without sampling, split where an eager forward of its own stands beside replays.
+
+    Eager work with as much attention as half a replay's is another forward (a prefill); less is the same forward's.
+    """
+    inside = sequence.in_replay[part]
+    pieces = np.split(part, np.flatnonzero(np.diff(inside.astype(np.int8))) + 1)
+    result: list[Ints] = []
+    for piece in pieces:
+        replay = bool(sequence.in_replay[piece[0]])
+        own = replay or int(sequence.attention[piece].sum()) >= 0.5 * sequence.typical_attention
+        joins = bool(result) and (not own or (replay and sequence.replay[piece[0]] == sequence.replay[result[-1][-1]]))
+        if joins:
+            result[-1] = np.concatenate([result[-1], piece])
+        else:
+            result.append(piece)
+    return result
 
 
 def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, target: int, *, last: bool) -> None:
