@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 
 from profkit.errors import InputError, Problem
 
-CHUNK: Final = 8 << 20
+CHUNK: Final = 4 << 20  # larger chunks leave the caches and take more memory
 _INPUT_CHUNK: Final = 256 << 10
 _HEAD: Final = 64 << 10
 _ZSTD_STEP: Final = 64 << 10

@@ -111,6 +111,8 @@ def _write_names(sink: EventSink, lane: _Lane, trace: Trace, place: int) -> None
         sink.name("thread_name", lane.pid, tid, words)
         sink.name("thread_sort_index", lane.pid, tid, tid)
     streams = sorted({s for s in pc.unique(trace.gpu_ops.column("stream")).to_pylist() if s is not None})
+    if trace.info.kind != "gpu":
+        sink.name("thread_name", lane.pid, _FIRST_STREAM, "host ops")
     for order, stream in enumerate(streams):
         sink.name("thread_name", lane.pid, _FIRST_STREAM + stream, f"stream {stream}")
         sink.name("thread_sort_index", lane.pid, _FIRST_STREAM + stream, _FIRST_STREAM + order)
@@ -163,8 +165,6 @@ def _write_segments(sink: EventSink, lane: _Lane, segments: pa.Table) -> None:
 
 
 def _write_streams(sink: EventSink, lane: _Lane, trace: Trace, ops: pa.Table) -> None:
-    if trace.info.kind != "gpu":
-        return
     for op in op_rows(trace, ops, set(lane.cycles)):
         args = {
             "device": op.device, "stream": op.stream, "correlation": op.correlation, "External id": op.external_id,

@@ -8,7 +8,7 @@ from profkit.escape import visible
 from profkit.quantity import Quantity
 from profkit.reports.compare import difference_line, kernel_line, move_line
 from profkit.reports.templating import render
-from profkit.reports.wording import NOT_KNOWN, VERDICTS, count, figure, interval, launches, percent
+from profkit.reports.wording import NOT_KNOWN, VERDICTS, change_sentence, count, figure, interval, launches, percent
 from profkit.weekly.model import ConfigurationWeek, Event, Experiment, QualityWeek, Standing, Weekly
 
 KEPT = {"done": "done", "not_done": "not done", "blocked": "blocked", "cannot_say": "cannot say"}
@@ -162,6 +162,12 @@ def _headline(row: ConfigurationWeek) -> tuple[str, str, str]:
     return row.title, VERDICTS[row.verdict], sentences
 
 
+def also_changed(row: ConfigurationWeek) -> list[str]:
+    """Secondary metrics with a verdict, cells of the cycle budget excluded: those have their own part."""
+    found = [m.comparison for m in row.metrics if m.comparison is not None and m.comparison.role == "secondary"]
+    return [f"{VERDICTS[c.verdict].lower()}: {change_sentence(c)}" for c in found if c.verdict in ("better", "worse")]
+
+
 def _breaks(report: Weekly) -> list[str]:
     return [
         f"{row.name}: {difference_line(d)}"
@@ -205,6 +211,7 @@ def document(report: Weekly, *, plots: tuple[str, ...] = (), store: str = "STORE
             "scores": [_score(r) for r in rows if r.metrics],
             "goals": [f"{r.name}: {_goal(s)}" for r in rows for s in r.metrics if s.goal is not None],
             "event_line": event_line,
+            "also": [(r.name, also_changed(r)) for r in rows],
             "move_line": move_line,
             "kernel_line": kernel_line,
             "breaks": _breaks(report),
@@ -227,5 +234,7 @@ def terminal(report: Weekly) -> list[str]:
         title, word, sentence = _headline(row)
         lines.append(f"  {title}: {word}: {sentence}")
         lines += [f"    {event_line(e, evidence=True)}" for e in row.events if not _told(row, e)]
+        # Where the headline speaks of a change, the others mostly follow from it.
+        lines += [f"    also {line}" for line in also_changed(row) if row.verdict == "no_change"]
     lines += [f"  next: {a.text}" + (f" ({a.owner})" if a.owner else "") for a in report.actions]
     return [visible(line) for line in lines]

@@ -70,5 +70,6 @@ def change_sentence(metric: MetricComparison) -> str:
     if metric.verdict in ("better", "worse"):
         direction = "rose" if metric.change > 0 else "fell"
         amount = percent(abs(metric.change), signed=False)
-        return f"{name} {direction} by {amount} ({moved}; 95% interval {interval(metric)}; p {p_value(metric.p)})"
+        statistics = f"95% interval {interval(metric)}; p {p_value(metric.p_adjusted)}"
+        return f"{name} {direction} by {amount} ({moved}; {statistics})"
     return f"{name} {moved} ({percent(metric.change)}); {metric.why}"

@@ -62,6 +62,7 @@ def hostile_page() -> str:
         "levers": [
             {
                 "id": HOSTILE[0], "priority": HOSTILE[1], "command": HOSTILE[2],
+                "acceptance": HOSTILE[0], "kill": [HOSTILE[1], HOSTILE[3]],
                 "gates": [{"name": HOSTILE[0], "state": "fail", "why": HOSTILE[1]}],
                 "gain": {"candidate_throughput": {"value": 90.0, "unit": "tok/s", "low": 80.0, "high": 100.0}},
             }

@@ -50,3 +50,6 @@ def test_two_runs_together() -> None:
     assert projected.candidate.gain is not None
     compared = profkit.compare([baseline], [candidate])
     assert json.loads(dumps(compared))["schema"] == "profkit.compare/1"
+    by_path = profkit.compare(STORY / "baseline", STORY / "eagle3")
+    assert [m.name for m in by_path.metrics] == [m.name for m in compared.metrics]
+    assert profkit.compare(STORY / "baseline", [candidate]).primary == compared.primary

@@ -21,7 +21,7 @@ from profkit.export.selection import choose
 from profkit.parsers.trace import find_traces, read_traces
 from profkit.reports.perfetto import write_perfetto
 from profkit.trace import Trace
-from tests.paths import ROOT
+from tests.paths import ROOT, SHARED, needs_shared
 
 SAMPLES = ROOT / "sample_logs" / "kimi-k2.5-tp8"
 
@@ -202,3 +202,27 @@ def test_command_and_same_bytes(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert done.stdout.strip() == str(tmp_path / name)
     assert (tmp_path / "a.trace.json.gz").read_bytes() == (tmp_path / "b.trace.json.gz").read_bytes()
+
+
+@needs_shared
+def test_real_traces(tmp_path: Path) -> None:
+    """One GPU, a graph and a CPU engine: what is cut out is what the trace holds."""
+    folder = SHARED / "traces" / "tracelens"
+    places = [
+        folder / "sglang_decode" / "sglang_Qwen3-8B_decode.json.gz",
+        folder / "vllm_decode_full" / "graph_execution.json.gz",
+        SHARED / "sglang-cpu" / "0.5.23_eagle_tp2_steady",
+    ]
+    for number, place in enumerate(places):
+        traces = read_traces([place], cache=False)
+        result = attribute(traces)
+        path = tmp_path / f"{number}.trace.json.gz"
+        write_perfetto(result, traces, choose(result, "median"), path)
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        names = {e["name"] for e in events if e.get("cat") in ("kernel", "cpu_op", "gpu_memcpy", "gpu_memset")}
+        known = {n for t in traces for table in (t.gpu_ops, t.cpu_ops) for n in table.column("name").to_pylist()}
+        assert names
+        assert names <= known
+        spans = [nanoseconds(e) for e in events if e["ph"] == "X"]
+        cycles = [nanoseconds(e) for e in events if e.get("cat") == "profkit.cycle"]
+        assert min(s for s, _ in spans) >= min(s for s, _ in cycles)

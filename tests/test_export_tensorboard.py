@@ -30,7 +30,7 @@ from profkit.parsers.trace import find_traces, read_traces
 from profkit.reports.tensorboard import write_tensorboard
 from profkit.trace import Trace
 from profkit.words import ACTIVITIES
-from tests.paths import ROOT
+from tests.paths import ROOT, SHARED, needs_shared
 
 SAMPLES = ROOT / "sample_logs" / "kimi-k2.5-tp8"
 RUNS = ("baseline", "eagle3", "ngram")
@@ -221,3 +221,21 @@ def test_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert f"tensorboard --logdir '{tmp_path / 'tb dir'}'" in done.stdout
     assert len(list((tmp_path / "tb dir" / "eagle3").iterdir())) == 8
+
+
+@needs_shared
+def test_real_trace_without_a_cycle(tmp_path: Path) -> None:
+    """One rank of eight, eager, prefill: the recording is the step, its symmetric-memory all-reduces communicate."""
+    traces = read_traces([SHARED / "traces" / "tracelens" / "b200" / "eager_trace.json.gz"], cache=False)
+    result = attribute(traces)
+    written = write_tensorboard(result, traces, tmp_path)
+    theirs = parsed(written.files[0], tmp_path)
+    window = result.window
+    assert window is not None
+    kernel, memcpy, memset, communication, *_, total = theirs.avg_costs.costs
+    sums = {a: sum(p[a] or 0.0 for p in window.parts_us.values()) for a in ACTIVITIES}
+    assert total == pytest.approx(window.wall_us.mean, abs=1e-6)
+    assert kernel == pytest.approx(sums["compute"], abs=1e-6)
+    assert memcpy + memset == pytest.approx(sums["memory"], abs=1e-6)
+    assert communication == pytest.approx(sums["allreduce"] + sums["comm"], abs=1e-6)
+    assert len(theirs.comm_node_list) == 74

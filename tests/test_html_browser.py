@@ -208,7 +208,7 @@ def test_straggler_is_found(opened: Opened) -> None:
     late = opened.script("return JSON.parse(document.getElementById('profkit-data').textContent).timeline.cycles[0]")
     worst = late["stragglers"][0]
     view, said = opened.view(), opened.element("tl-said").text
-    assert view["rank"] == worst["rank"]
+    assert view["rank"] == view["mark"]["rank"] == worst["rank"]
     assert view["from"] <= worst["start"]
     assert view["to"] >= worst["end"]
     assert said.startswith("1 of 24")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from profkit import tables
@@ -20,7 +21,7 @@ from profkit.parsers.log.prefix import PrefixReader
 from profkit.parsers.log.rules import foreign_prefixes
 from profkit.rules import load_rules
 from tests.log_lines import Printed, batch_lines
-from tests.paths import SHARED, needs_shared
+from tests.paths import SAMPLES, SHARED, needs_shared
 
 Tables = dict[str, list[dict[str, Any]]]
 
@@ -257,3 +258,50 @@ def test_utf16_and_nul_and_long_lines() -> None:
     assert blocks.problems()[0].kind == "long_line"
     assert kept[-1].data.endswith(line.encode())
     assert blocks.lines == 2
+
+
+HOSTILE = (
+    b"[2026-01-02 03:04:05 TP0] Decode batch, " + b"[" * 3_000_000,
+    b"[2026-01-02 03:04:05 TP0] Decode batch, " + b"a: 1, " * 500_000,
+    b"[2026-01-02 03:04:05 TP0] Decode batch, " + b"x" * 3_000_000 + b": 1",
+    b"2026-01-02 03:04:05 " + b"-1:1" * 700_000,
+    b"[2026-01-02 03:04:05 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    + b"Error" * 600_000
+    + b" !",
+    b"[2026-01-02 03:04:05] Finish: obj=GenerateReqInput(rid='r', out={'meta_info': " + b"{" * 2_000_000 + b"}" * 10,
+    b"[2026-01-02 03:04:05] server_args=ServerArgs(a=" + b"(" * 500_000,
+    b'{"log":"' + b"[" * 100_000,
+    b"a" * 3_000_000 + b" |",
+    b"1%" * 1_000_000 + b"[",
+)
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=lambda line: repr(line[-12:]))
+def test_hostile_lines_take_no_quadratic_time(line: bytes) -> None:
+    found, _ = by_blocks(line + b"\n")
+    assert all("damaged" in row["flags"] for row in found.get("decode", []))
+
+
+def test_container_json_lines_are_unpacked() -> None:
+    line = "[2026-01-02 03:04:05 TP0] Decode batch, #running-req: 1, gen throughput (token/s): 1.00, #queue-req: 0"
+    found, _ = by_blocks((json.dumps({"log": line + "\n", "stream": "stderr"}, separators=(",", ":")) + "\n").encode())
+    assert [row["tp"] for row in found["decode"]] == [0]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate])
+def test_a_damaged_real_log_gives_no_wrong_row(seed: int) -> None:
+    whole = (SAMPLES / "sglang-cpu-eagle-tp2" / "server.log").read_bytes()
+    data = bytearray(b"\n".join(whole.split(b"\n")[100:260]))
+    true = {row["line"]: row for row in by_blocks(bytes(data))[0]["decode"]}
+    dice = random.Random(seed)
+    for _ in range(dice.randint(1, 60)):
+        at = dice.randrange(len(data))
+        if data[at] != 10:
+            data[at] = dice.choice(b"x[]#:,\x00\xff\x1b ")  # no digit: a changed digit cannot be noticed
+    found, _ = by_blocks(bytes(data))
+    assert_same(bytes(data))
+    free = {"time", "timestamp", "tp", "extra", "file", "server", "graph_kind"}
+    for row in found.get("decode", []):
+        for name in set(row) - free if row["flags"] == [] else ():
+            assert row[name] is None or row[name] == true[row["line"]][name], name

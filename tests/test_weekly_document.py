@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from profkit.comparison.launch import launch_of
+from profkit.comparison.launch import Launch, launch_of
+from profkit.comparison.metrics import Measurement
 from profkit.comparison.result import Settings
 from profkit.comparison.verdict import compare
 from profkit.config import Config, Goal, Promise, Tracked
@@ -22,7 +23,7 @@ from profkit.reports.weekly import document
 from profkit.reports.weekly import terminal as weekly_terminal
 from profkit.reports.weekly_plots import budget_plot, throughput_plot
 from profkit.weekly.report import weekly
-from tests.store_data import PARTS_US, analysis
+from tests.store_data import PARTS_US, analysis, noisy
 from tests.test_compare_verdict import SLOWER, side
 from tests.test_weekly_events import experiment, plan
 from tests.weekly_data import DRIVER, MISSING, NOISE, PLANTED, REGRESSION, WEEKS, history_launches
@@ -80,6 +81,22 @@ def test_the_weekly_json_keeps_its_contract(week: str) -> None:
     text = dumps(report)
     jsonschema.validate(json.loads(text), schema)
     assert text == dumps(weekly(list(reversed(launches)), CONFIG, week, plans=[plan()])), "the order of reading matters"
+
+
+def test_a_latency_that_rises_while_throughput_stays_is_on_the_first_screen() -> None:
+    launches = []
+    for week, latency in (("2026-W47", 100.0), ("2026-W48", 140.0)):
+        rates, times = noisy(60.0, 6, noise=0.01, seed=1), noisy(latency, 6, noise=0.01, seed=2)
+        for i, (rate, time) in enumerate(zip(rates, times, strict=True)):
+            measured = (
+                Measurement("throughput", rate + i / 100, "tok/s", 1, 40),
+                Measurement("bench.median_ttft", time, "ms", 1, 1),
+            )
+            launches.append(Launch(f"{week}-{i}", measured, {}, id=f"{week}-{i}", config="a", week=week))
+    report = weekly(launches)
+    assert report.configurations[0].verdict == "no_change"
+    assert any("also worse: benchmark: median ttft rose by 40" in line for line in weekly_terminal(report))
+    assert "- worse: benchmark: median ttft rose by 40" in document(report)
 
 
 def test_plots_are_drawn_and_the_same_twice(tmp_path: Path) -> None:

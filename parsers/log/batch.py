@@ -26,10 +26,13 @@ _FLOAT = re.compile(r"-?(?:\d{1,18}(?:\.\d{1,18})?(?:e[+-]?\d{1,3})?|nan|inf)\Z"
 _PERCENT = re.compile(r"(-?\d{1,18}(?:\.\d{1,18})?|-?nan|-?inf)%\Z")
 _TWO_POOLS = re.compile(r"full=(\S+)\Z")
 _SECOND_POOL = re.compile(r"(swa|mamba)=(\S+)\Z")
-_GRAPH = " graph"
+_GRAPH = re.compile(r"([a-z]{2,12}) graph\Z")
 # The sum of both is the longest thing that a terminal's overwriting can leave of two keys.
 _FRAGMENT: Final = 5
 _SHOWN: Final = 300
+_MOST_FIELDS: Final = 200
+_LONGEST_KEY: Final = 100
+_LONGEST_EXTRA: Final = 1000
 
 
 @dataclass(slots=True)
@@ -78,15 +81,17 @@ def read_batch(kind: LineKind, message: bytes) -> BatchLine:
 def _damaged(result: BatchLine, message: bytes, why: str) -> BatchLine:
     result.damage = why
     result.values = {}
-    result.extra = {"damage": why, "text": visible(message.decode("utf-8", "replace"), _SHOWN)}
+    result.extra = {"damage": why, "text": visible(message[: 4 * _SHOWN].decode("utf-8", "replace"), _SHOWN)}
     return result
 
 
 def _read_pairs(result: BatchLine, text: str) -> str | None:
     """Fill values and extra; returns what is wrong, or ``None``."""
     known = fields(result.kind)
-    keys: list[str] = []
+    keys: dict[str, None] = {}
     parts = text.split(", ") if text else []
+    if len(parts) > _MOST_FIELDS:
+        return "too many fields"
     for number, part in enumerate(parts):
         key, colon, value = part.partition(": ")
         last = number == len(parts) - 1
@@ -95,13 +100,14 @@ def _read_pairs(result: BatchLine, text: str) -> str | None:
             if pool is None or not keys:
                 if _is_cut(part, known):
                     return f"the field {visible(part, 40)} has no value"
-                result.extra["note"] = f"{result.extra['note']}, {part}" if "note" in result.extra else part
+                note = f"{result.extra['note']}, {part}" if "note" in result.extra else part
+                result.extra["note"] = note[:_LONGEST_EXTRA]
                 continue
-            problem = _store(result, known, f"{pool[1]} {keys[-1].lstrip('#')}", pool[2], last=last)
+            problem = _store(result, known, f"{pool[1]} {next(reversed(keys)).lstrip('#')}", pool[2], last=last)
         elif key in keys:
             return f"the field {visible(key, 40)} appears twice"
         else:
-            keys.append(key)
+            keys[key] = None
             pool = _TWO_POOLS.match(value)
             problem = _store(result, known, key, pool[1] if pool else value, last=last and not result.tail)
         if problem is not None:
@@ -114,13 +120,16 @@ def _store(result: BatchLine, known: dict[str, Field], key: str, value: str, *, 
     # 0.4.9 prints the second pool as `swa=5000`; later releases call the same figure `#swa token`.
     rule = known.get(key) or known.get(f"#{key}")
     if rule is None:
-        if key.endswith(_GRAPH) and value in ("True", "False"):
+        graph = _GRAPH.match(key)
+        if graph and value in ("True", "False"):
             result.values["cuda_graph"] = value == "True"
-            result.values["graph_kind"] = key[: -len(_GRAPH)]
+            result.values["graph_kind"] = graph[1]
             return None
+        if len(key) > _LONGEST_KEY:
+            return f"a field with a name of {len(key)} characters"
         if _overwritten(key, result.kind):
             return f"the middle of the line is missing at {visible(key, 40)}"
-        result.extra[key] = value
+        result.extra[key] = value[:_LONGEST_EXTRA]
         return None
     number = _number(rule, value)
     if number is _BAD:

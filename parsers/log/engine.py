@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from profkit.parsers.log.events import read_event
 from profkit.parsers.log.fast_rows import FastRows, merged
 from profkit.parsers.log.lines import Block, logical_lines
 from profkit.parsers.log.others import OtherReaders
-from profkit.parsers.log.prefix import RANK_NAMES, Prefix, PrefixReader
+from profkit.parsers.log.prefix import RANK_NAMES, Prefix, PrefixReader, read_standard
 from profkit.parsers.log.requests import read_request
 from profkit.parsers.log.rows import Rows
 from profkit.parsers.log.segments import Segmenter, ServerStart
@@ -24,8 +25,9 @@ from profkit.parsers.server_args import parse_server_args
 
 STREAMED: Final = ("decode", "prefill", "request", "event", "bench", "nccl")
 _MESSAGE_LIMIT: Final = 2000
+_CONTAINER_JSON: Final = b'{"log":"'
 _BARE_STARTS: Final = (b"Finish: obj=", b"server_args=", b'{"timestamp"', b"Traceback (most recent call last):")
-_GLUED: Final = (b"Decode batch", b"Prefill batch")
+_GLUED: Final = re.compile(rb"\[[^\[\]]{2,120}\] ((?:Decode|Prefill) batch)")
 
 
 class LogReader:
@@ -111,6 +113,8 @@ class LogReader:
         if number != self._line + 1:
             self._end_traceback()  # the lines between have prefixes
         self._line = number
+        if raw.startswith(_CONTAINER_JSON):
+            raw = _of_container(raw)
         for part in logical_lines(raw.strip(b"\0") if b"\0" in raw else raw):
             self._read_part(part)
 
@@ -133,12 +137,10 @@ class LogReader:
 
     def _end_of_batch(self, line: bytes, start: int) -> int:
         """Where the message ends: another process may have written its line into the same physical line."""
-        position = line.find(b"[", start + 12)
-        while position >= 0:
-            inner = self._prefixes.read(line[position : position + 200])
-            if inner is not None and line.startswith(_GLUED, position + inner.length):
-                return position
-            position = line.find(b"[", position + 1)
+        for glued in _GLUED.finditer(line, start + 12):
+            inner = read_standard(glued[0])
+            if inner is not None and glued.start() + inner.length == glued.end() - len(glued[1]):
+                return glued.start()
         return len(line)
 
     def _message(self, line: bytes, start: int, prefix: Prefix | None) -> None:
@@ -222,6 +224,15 @@ class LogReader:
             "timestamp": time if dated else None,
             "server": server.number,
         }
+
+
+def _of_container(line: bytes) -> bytes:
+    """The server's line inside a line of docker's JSON log files."""
+    try:
+        text = json.loads(line)["log"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return line
+    return text.encode("utf-8", "replace").rstrip(b"\n") if isinstance(text, str) else line
 
 
 def _where(prefix: Prefix | None) -> tuple[str, float | None, bool]:

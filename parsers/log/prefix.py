@@ -22,7 +22,7 @@ _STANDARD = re.compile(rb"\[(?:(?:" + _DATE + rb" )?" + _CLOCK + rb")?" + _INSID
 # 2026-01-02 03:04:05 INFO 4711 [DP3 TP3 metrics.py:222] message: an own logging configuration
 _CUSTOM = re.compile(
     rb"\[?" + _DATE + rb"[ T]" + _CLOCK + rb"\]?"
-    rb"(?:[ |:-]{1,3}(?:\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\]?|\[?\d{1,9}\]?|[\w.-]{1,80}:\d+|"
+    rb"(?:[ |:-]{1,3}(?:\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\]?|\[?\d{1,9}\]?|[\w.]{1,80}:\d+|"
     rb"sglang[\w.]{0,80})){1,5}"
     rb"(?:[ |:-]{1,3}\[" + _INSIDE + rb"\])?[ |:-]{1,3}"
 )

@@ -77,8 +77,7 @@ class Segmenter:
 
     def of_line(self, source: str, line: int, time: float | None, dated: bool) -> ServerStart:
         """The server of a line that is no batch line."""
-        if source not in self._current:
-            self._settle(line)
+        self._settle(line)
         return self._current.get(source) or self._new(source, line, time, dated)
 
     def of_batch(

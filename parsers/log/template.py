@@ -22,7 +22,6 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PADDING: Final = 128  # bytes behind the text that words may be read from
-_GRAPH: Final = " graph"
 _COMMA: Final = 44
 _POINT: Final = 46
 _LONGEST_INT: Final = 16
@@ -84,10 +83,10 @@ class Template:
             if rule is not None and rule.kind != "percent":
                 columns.append(rule.column)
                 kinds.append(rule.kind)
-            elif key.endswith(_GRAPH):
+            elif key == f"{line.values.get('graph_kind')} graph":
                 columns.append("cuda_graph")
                 kinds.append("bool")
-                constants.append(("graph_kind", key[: -len(_GRAPH)]))
+                constants.append(("graph_kind", line.values["graph_kind"]))
             else:
                 return None
         if len(set(columns)) != len(columns) or len(columns) != len(line.values) - len(constants):

@@ -10,6 +10,7 @@ from profkit.escape import visible
 _ERROR = re.compile(rb"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Failure)\w*)(?:: (.*))?$")
 _LONGEST: Final = 2000
 _KEPT: Final = 300
+_LONG_LINE: Final = 600  # the pattern may look at every character twice
 
 
 class TracebackReader:
@@ -32,7 +33,7 @@ class TracebackReader:
         self._lines += 1
         if self._lines > _LONGEST or line[:1] in (b" ", b"\t"):
             return
-        error = _ERROR.match(line.strip())
+        error = _ERROR.match(line[:_LONG_LINE].strip())
         if error:
             fields = self._row["fields"]
             fields["type"] = visible(error[1].decode("utf-8", "replace"), 100)

@@ -137,6 +137,7 @@ def ops_table(rank: RankAnalysis, calls: RankCalls) -> pa.Table:
             "kernel_class": _words(ops.classes.code, classes),
             "implementation": _words(ops.classes.code, makers, silent),
             "collective": _nullable(ordinal),
+            "launch_ns": _nullable(ops.launch_ns),
         },
     )
 

@@ -69,19 +69,25 @@ def collective_kind(kernel_class: str) -> str | None:
 
 
 def op_rows(trace: Trace, ops: pa.Table, cycles: set[int] | None = None) -> Iterator[OpRow]:
-    """Rows of the ops table (all, or those of ``cycles``) joined with the trace, a chunk at a time."""
+    """Rows of the ops table (all, or those of ``cycles``) joined with the trace, a chunk at a time.
+
+    In a trace without a GPU the ops are host ops, and ``gpu_op`` is a row of ``cpu_ops``.
+    """
+    on_gpu = trace.info.kind == "gpu"
+    source, usual = (trace.gpu_ops, "kernel") if on_gpu else (trace.cpu_ops, "cpu_op")
     if cycles is not None:
         ops = ops.filter(pc.is_in(ops.column("cycle"), value_set=pa.array(sorted(cycles), pa.int64())))
     for at in range(0, ops.num_rows, CHUNK):
         part = ops.slice(at, CHUNK)
-        raw = trace.gpu_ops.take(part.column("gpu_op"))
-        columns = [raw.column(n).to_pylist() for n in _RAW]
+        raw = source.take(part.column("gpu_op"))
+        nothing = [None] * part.num_rows
+        columns = [raw.column(n).to_pylist() if n in raw.column_names else nothing for n in _RAW]
         decided = [part.column(n).to_pylist() for n in _DECIDED]
         for values in zip(*columns, *decided, strict=True):
             (name, category, start, duration, stream, device, correlation, external,
              row, cycle, begin, end, phase, activity, kind, implementation, collective) = values  # fmt: skip
             yield OpRow(
-                row, name or "", category or "kernel", start, duration or 0, stream, device, correlation, external,
+                row, name or "", category or usual, start, duration or 0, stream, device, correlation, external,
                 cycle, begin, end, phase or "unlabelled", activity or "compute", kind or "other", implementation,
                 collective,
             )  # fmt: skip

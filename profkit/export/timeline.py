@@ -92,9 +92,10 @@ def _cycle(
                 "ops": _ops(traces.get(info.path), result.ops[place], row, shift, least, calls, names, classes),
             }
         )
-    words = {"median": "median cycle", "worst": "slowest cycle"}
+    words = {"median": "median cycle", "worst": "slowest cycle"} if result.cycle is not None else {}
+    plain = "cycle" if result.cycle is not None else "recording"
     return {
-        "title": f"{words.get(word, 'cycle')} (no. {cycle.number})",
+        "title": f"{words.get(word, plain)} (no. {cycle.number})",
         "number": cycle.number,
         "batch_size": cycle.batch_size,
         "wall": cycle.wall_ns,
@@ -162,7 +163,7 @@ def _ops(
     calls: Mapping[int, tuple[int, int]], names: _Words, classes: _Words,
 ) -> list[int]:  # fmt: skip
     found = []
-    if trace is not None and trace.info.kind == "gpu":
+    if trace is not None:
         for op in op_rows(trace, ops, {int(row["cycle"])}):
             wait, ordinal = calls.get(op.gpu_op, (-1, -1))
             found.append((op.start_ns, op.end_ns, op.name, op.kernel_class, op.phase, op.activity, wait, ordinal))

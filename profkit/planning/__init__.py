@@ -1,1 +1,1 @@
-"""The plan: levers, gates, order of experiments, checks."""
+"""Decisions: the catalogue of levers, gates, forecasts, consistency checks and the plan."""

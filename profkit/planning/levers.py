@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from profkit.rules import load_rules
+from profkit.words import Phase
 
 FILES: Final = ("levers_speculation", "levers_allreduce", "levers_serving")
 # Relative cost of an effort class: restart with other flags, install or upgrade, host or hardware, train or build.
@@ -86,7 +87,7 @@ class Effect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     removed: tuple[float, float, float] | None = None
     factor: tuple[float, float, float] | None = None
     relative: tuple[float, float, float] | None = None
-    phases: tuple[str, ...] = ()
+    phases: tuple[Phase, ...] = ()
     most: float | None = None
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import replace
 
 from profkit.analysis import RunAnalysis
 from profkit.projection.change import Change
-from profkit.projection.model import Case, Cases, curve_applies, make_cases, replayed_wall
-from profkit.projection.replay import ReplayCycle, cycles_of
+from profkit.projection.measured import groups_of
+from profkit.projection.measured_arm import MeasuredArm
+from profkit.projection.model import Cases, make_cases
 from profkit.projection.result import ArmProjection, Projection
+from profkit.projection.times import curve_applies
 from profkit.quantity import Quantity
+from profkit.serving.result import BatchRow, Spread
 from profkit.speculation import arm as arms
 from profkit.speculation.acceptance import at_other_depth
 from profkit.speculation.arm import Arm
 
 EXACT = "everything that the change does not name stays as measured"
+# p90 - p10 of a normal distribution in standard deviations.
+P10_TO_P90 = 2.563
 
 
 def _speculative(run: RunAnalysis) -> bool:
@@ -25,41 +30,49 @@ def _speculative(run: RunAnalysis) -> bool:
     return run.facts.text("speculative.algorithm") is not None
 
 
-def _factor(cycles: Sequence[ReplayCycle], change: Change, case: Case) -> float:
-    """Replayed over measured wall, over all cycles and ranks."""
-    before = sum(cycle.wall_ns for cycle in cycles)
-    after = sum(replayed_wall(cycle, change, case) for cycle in cycles)
-    return after / before
-
-
-def _measured_cycles(run: RunAnalysis, arm: Arm) -> tuple[ReplayCycle, ...] | str:
+def _measured(run: RunAnalysis, arm: Arm) -> MeasuredArm | str:
     """The traced cycles at the arm's load, or why there are none."""
     traced = arms.traced(run, arm.running_req)
     if run.attribution is None or traced is None:
         return f"{run.name}: replaying a cycle needs a trace at this load"
-    return tuple(cycles_of(run.attribution, traced.batch_size)) or f"{run.name}: no whole cycle in the trace"
+    groups = groups_of(run.attribution, traced.batch_size)
+    if not any(cycle.wall_ns for group in groups for cycle in group.ranks):
+        return f"{run.name}: no whole cycle in the trace"
+    ratio = arm.trace_over_log.value
+    return MeasuredArm(groups, 1.0 / ratio if ratio else None)
 
 
-def _replayed(run: RunAnalysis, cycles: tuple[ReplayCycle, ...] | str, change: Change, cases: Cases) -> Quantity:
+def _replayed(run: RunAnalysis, measured: MeasuredArm | str, change: Change, cases: Cases) -> Quantity:
     """Cycle after over cycle before, with the range of the cases."""
-    if isinstance(cycles, str):
-        return Quantity.unknown("ratio", cycles)
-    if change.allreduce_curve is not None and not all(curve_applies(cycle) for cycle in cycles):
+    if isinstance(measured, str):
+        return Quantity.unknown("ratio", measured)
+    if change.allreduce_curve is not None and not all(curve_applies(c) for g in measured.groups for c in g.ranks):
         return Quantity.unknown("ratio", f"{run.name}: message sizes are not known, so no curve can be read")
-    expected = _factor(cycles, change, cases.expected)
-    others = (case for case in (cases.best, cases.worst) if case != cases.expected)
-    factors = [expected, *(_factor(cycles, change, case) for case in others)]
-    source = f"replay of {len(cycles)} traced cycles of {run.name}"
-    return Quantity(factors[0], "ratio", "modelled", source, min(factors), max(factors), "model", len(cycles))
+    expected, low, high = measured.factors(change, cases)
+    source = f"replay of {measured.count} traced cycles of {run.name}"
+    return Quantity(expected, "ratio", "modelled", source, low, high, "model", measured.count)
 
 
-def _scaled(before: Quantity, factor: Quantity, unit: str) -> Quantity:
-    if before.value is None or factor.value is None:
-        return Quantity.unknown(unit, before.source if before.value is None else factor.source)
-    if factor.low is None or factor.high is None:
-        return Quantity(before.value * factor.value, unit, "modelled", factor.source)
-    low, high = before.value * factor.low, before.value * factor.high
-    return Quantity(before.value * factor.value, unit, "modelled", factor.source, low, high, "model")
+def _sampling(row: BatchRow | None, spread: Spread | None, mean: float | None) -> float:
+    """Half width of the 95 % interval of a mean over a row's log lines, relative; from p10 to p90 as of a normal
+    distribution."""
+    if row is None or spread is None or not mean or spread.p10 is None or spread.p90 is None or row.lines < 2:
+        return 0.0
+    return 1.96 * (spread.p90 - spread.p10) / P10_TO_P90 / math.sqrt(row.lines) / mean
+
+
+def _scaled(before: Quantity, factor: Quantity, error: float) -> Quantity:
+    if before.value is None or factor.value is None or factor.low is None or factor.high is None:
+        return Quantity.unknown("ms", before.source if before.value is None else factor.source)
+    low, high = before.value * factor.low * (1 - error), before.value * factor.high * (1 + error)
+    return Quantity(before.value * factor.value, "ms", "modelled", factor.source, low, high, "model")
+
+
+def _ends(quantity: Quantity) -> tuple[float, float]:
+    """Both ends of a modelled range; the value twice where there is none."""
+    if quantity.range != "model" or quantity.low is None or quantity.high is None:
+        return quantity.require(), quantity.require()
+    return quantity.low, quantity.high
 
 
 def _throughput(arm: Arm, cycle: Quantity, accept: Quantity) -> Quantity:
@@ -68,13 +81,16 @@ def _throughput(arm: Arm, cycle: Quantity, accept: Quantity) -> Quantity:
         why = next((q.source for q in (cycle, accept) if q.value is None), "the load is not known")
         return Quantity.unknown("tok/s", why)
     per_ms = 1000.0 * arm.running_req
-    value = per_ms * accept.value / cycle.value
-    slow = cycle.high if cycle.high is not None and cycle.range == "model" else cycle.value
-    fast = cycle.low if cycle.low is not None and cycle.range == "model" else cycle.value
-    few = accept.low if accept.low is not None and accept.range == "model" else accept.value
-    many = accept.high if accept.high is not None and accept.range == "model" else accept.value
+    (fast, slow), (few, many) = _ends(cycle), _ends(accept)
+    error = 0.0
+    if accept == arm.accept_len and arm.row is not None:
+        error = _sampling(arm.row, arm.row.gen_throughput_tok_s, arm.throughput.value)
+        # The throughput's own scatter is what counts: accept length and cycle vary together.
+        own = _sampling(arm.row, arm.row.step_ms, arm.cycle.value)
+        fast, slow = (fast, slow) if cycle == arm.cycle else (fast / (1 - own), slow / (1 + own))
     text = f"1000 x {arm.running_req} running x accept length / cycle"
-    return Quantity(value, "tok/s", "modelled", text, per_ms * few / slow, per_ms * many / fast, "model")
+    low, high = per_ms * few / slow * (1 - error), per_ms * many / fast * (1 + error)
+    return Quantity(per_ms * accept.value / cycle.value, "tok/s", "modelled", text, low, high, "model")
 
 
 def _accept_len(run: RunAnalysis, arm: Arm, change: Change) -> Quantity:
@@ -107,12 +123,7 @@ def _even(candidate: Quantity, baseline: Quantity | None, why: str) -> Quantity:
     assert baseline.value is not None
     value = candidate.value / baseline.value
 
-    def ends(quantity: Quantity) -> tuple[float, float]:
-        if quantity.range != "model" or quantity.low is None or quantity.high is None:
-            return quantity.require(), quantity.require()
-        return quantity.low, quantity.high
-
-    (low, high), (base_low, base_high) = ends(candidate), ends(baseline)
+    (low, high), (base_low, base_high) = _ends(candidate), _ends(baseline)
     if low == high and base_low == base_high:
         return Quantity(value, "tokens", "derived", "cycle / baseline step")
     least, most = low / base_high, high / base_low
@@ -120,16 +131,19 @@ def _even(candidate: Quantity, baseline: Quantity | None, why: str) -> Quantity:
 
 
 def _projected(
-    run: RunAnalysis,
-    arm: Arm,
-    cycles: tuple[ReplayCycle, ...] | str,
-    change: Change,
-    accept: Quantity,
-    cases: Cases,
+    run: RunAnalysis, arm: Arm, measured: MeasuredArm | str, change: Change, accept: Quantity, cases: Cases
 ) -> ArmProjection:
-    before = arm.cycle
-    after = _scaled(before, _replayed(run, cycles, change, cases), "ms") if change.touches_cycle else before
+    # Without a log the traced cycle stands in, and only the cycle can be projected.
+    before = arm.cycle if arm.cycle.value is not None else arm.trace_cycle
+    after = before
+    if change.touches_cycle:
+        error = _sampling(arm.row, arm.row.step_ms if arm.row else None, arm.cycle.value)
+        after = _scaled(before, _replayed(run, measured, change, cases), error)
     return ArmProjection(arm.throughput, _throughput(arm, after, accept), before, after)
+
+
+def _explained(measured: MeasuredArm | str, change: Change) -> tuple[str, ...]:
+    return () if isinstance(measured, str) or not change.touches_cycle else measured.explain(change)
 
 
 class Projector:
@@ -139,24 +153,24 @@ class Projector:
         self.candidate, self.baseline = candidate, baseline
         row = arms.commonest(candidate)
         self._arm = arms.make_arm(candidate, row)
-        self._cycles = _measured_cycles(candidate, self._arm)
+        self._measured = _measured(candidate, self._arm)
         self._base_arm: Arm | None = None
-        self._base_cycles: tuple[ReplayCycle, ...] | str = "no baseline run was given"
+        self._base_measured: MeasuredArm | str = "no baseline run was given"
         if baseline is not None:
             match, why = arms.matching(baseline, row) if row is not None else (None, "the candidate has no server log")
             self._base_arm = arms.make_arm(baseline, match, why)
-            self._base_cycles = _measured_cycles(baseline, self._base_arm)
+            self._base_measured = _measured(baseline, self._base_arm)
 
     def project(self, change: Change) -> Projection:
         """Both arms before and after ``change``; see :func:`project`."""
         change.check(self.candidate.facts.integer("speculative.num_draft_tokens"))
         cases = make_cases(self.candidate, self.baseline, change, _speculative(self.candidate))
         accept = _accept_len(self.candidate, self._arm, change)
-        after = _projected(self.candidate, self._arm, self._cycles, change, accept, cases)
-        notes = [EXACT, *cases.assumptions]
+        after = _projected(self.candidate, self._arm, self._measured, change, accept, cases)
+        notes = [EXACT, *cases.assumptions, *_explained(self._measured, change)]
         base = self._base(change, notes)
         if change.allreduce_us is not None or change.allreduce_curve is not None:
-            notes.append("waiting for late ranks stays as measured" if change.wait_us is None else "waits are as given")
+            notes.append("late ranks stay as late as measured" if change.wait_us is None else "waits are as given")
             if self.candidate.attribution is not None and len(self.candidate.attribution.ranks) < 2:
                 notes.append("one rank only: a call's whole duration counts as transfer")
         why = "no baseline run was given"
@@ -178,7 +192,8 @@ class Projector:
         own = replace(change, accept_len=None, draft_tokens=None)
         cases = make_cases(self.baseline, None, own, speculative=False)
         notes += [note for note in cases.assumptions if note not in notes]
-        return _projected(self.baseline, self._base_arm, self._base_cycles, own, self._base_arm.accept_len, cases)
+        notes += [f"baseline: {note}" for note in _explained(self._base_measured, change)]
+        return _projected(self.baseline, self._base_arm, self._base_measured, own, self._base_arm.accept_len, cases)
 
 
 def project(candidate: RunAnalysis, baseline: RunAnalysis | None, change: Change) -> Projection:

@@ -1,112 +1,88 @@
-"""Replaying measured cycles with other durations.
+"""Replaying measured cycles with other durations, all ranks of a cycle together.
 
 Every op starts when the op that released it has ended, plus the gap that was measured between the two. The releasing
 op is the one that ended last before it started, on whatever stream; ops of one stream keep their order. So what ran
 hidden under something else stays hidden until it becomes the longer one, and a shortened op lets its successors move
-up.
+up. A matched collective begins on all ranks when the last of them has arrived, so waiting for a late rank is not kept
+but arises anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from profkit.attribution.result import Attribution
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-# Cycles of one rank beyond this many add no information to a mean and its spread.
-MOST_CYCLES = 40
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCycle:
     """Ops of one counted cycle on one rank, in start order; times in ns from the cycle's start.
 
-    ``phase`` and ``activity`` are codes into :attr:`phases` and :attr:`activities`; ``transfer_ns`` and
-    ``message_bytes`` are -1 where unknown or no collective.
+    ``transfer_ns`` and ``message_bytes`` are -1 where unknown or no collective.
     """
 
     rank: int
     cycle: int
     wall_ns: int
+    origin_ns: float  # the cycle's start on the clock that the ranks of its group share
     start: Ints
     end: Ints
     stream: Ints
     phase: npt.NDArray[np.str_]
     activity: npt.NDArray[np.str_]
-    is_allreduce: npt.NDArray[np.bool_]
+    is_allreduce: Bools
     transfer_ns: Ints
     message_bytes: Ints
     released: Ints  # index of the op that ended last before each op, -1 for none
     ahead: Ints  # index of the op ahead on the same stream, -1 for none
+    late: Bools  # launched only after the op before had ended: the GPU waited for the host
+    launched: Ints  # when the host called the op's launch, on the trace's clock; -1 where not recorded
+    meets: Ints  # which matched collective of the group the op belongs to, -1 for none
     host_ns: int  # host time to the next cycle, waits for the GPU left out; -1 where not recorded
 
+    @property
+    def gap(self) -> Ints:
+        """Ns between the end of the releasing op and each op's start."""
+        return np.where(self.released >= 0, self.start - self.end[self.released], self.start)
 
-def _texts(table: object, name: str) -> npt.NDArray[np.str_]:
-    column = table.column(name).to_pylist()  # type: ignore[attr-defined]
-    return np.array([value or "" for value in column], dtype=np.str_)
+    @property
+    def tail(self) -> int:
+        """Ns between the end of the last op that ends inside the cycle and the cycle's end."""
+        inside = self.end[self.end <= self.wall_ns]
+        return int(self.wall_ns - inside.max()) if len(inside) else 0
 
 
-def _integers(table: object, name: str) -> Ints:
-    column = table.column(name).combine_chunks().fill_null(-1)  # type: ignore[attr-defined]
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+@dataclass(frozen=True, slots=True)
+class ReplayGroup:
+    """The same cycle on all ranks that meet in collectives; one rank where nothing was matched."""
+
+    ranks: tuple[ReplayCycle, ...]
+
+    @property
+    def wall_ns(self) -> int:
+        """Sum of the ranks' walls."""
+        return sum(cycle.wall_ns for cycle in self.ranks)
 
 
-def cycles_of(attribution: Attribution, batch_size: int | None) -> Iterator[ReplayCycle]:
-    """Counted cycles of a batch size, at most :data:`MOST_CYCLES` per rank, evenly spread."""
-    cycles, calls = attribution.cycles, attribution.calls
-    kind, size = _texts(cycles, "kind"), _integers(cycles, "batch_size")
-    rank, number = _integers(cycles, "rank"), _integers(cycles, "cycle")
-    begin, end = _integers(cycles, "start_ns"), _integers(cycles, "end_ns")
-    host = _integers(cycles, "host_ns")
-    wanted = kind == "counted"
-    if batch_size is not None:
-        wanted &= size == batch_size
-    call_rank, call_op = _integers(calls, "rank"), _integers(calls, "gpu_op")
-    call_kind = _texts(calls, "kind")
-    # The last entry is what index -1, "no call", finds.
-    call_transfer, call_bytes = (np.append(_integers(calls, n), -1) for n in ("transfer_ns", "message_bytes"))
-    for position, result in enumerate(attribution.ranks):
-        own_rank = -1 if result.rank is None else result.rank
-        rows = np.flatnonzero(wanted & (rank == own_rank))
-        if len(rows) > MOST_CYCLES:
-            rows = rows[np.linspace(0, len(rows) - 1, MOST_CYCLES).round().astype(np.int64)]
-        ops = attribution.ops[position]
-        op_cycle, op_row = _integers(ops, "cycle"), _integers(ops, "gpu_op")
-        op_start, op_end, op_stream = _integers(ops, "start_ns"), _integers(ops, "end_ns"), _integers(ops, "stream")
-        op_phase, op_activity = _texts(ops, "phase"), _texts(ops, "activity")
-        mine = np.flatnonzero((call_rank == own_rank) & (call_kind == "all_reduce"))
-        place = {int(op): int(row) for op, row in zip(call_op[mine], mine, strict=True)}
-        # One pace per rank: at the edges of a recording single cycles lack launches.
-        known = host[rows][host[rows] >= 0]
-        pace = int(np.median(known)) if len(known) else -1
-        for row in rows:
-            chosen = np.flatnonzero(op_cycle == number[row])
-            chosen = chosen[np.argsort(op_start[chosen], kind="stable")]
-            call = np.array([place.get(int(op), -1) for op in op_row[chosen]], np.int64)
-            found = call >= 0
-            start, finish = op_start[chosen] - begin[row], op_end[chosen] - begin[row]
-            released, ahead = release_order(start, finish, op_stream[chosen])
-            yield ReplayCycle(
-                rank=own_rank,
-                cycle=int(number[row]),
-                wall_ns=int(end[row] - begin[row]),
-                start=start,
-                end=finish,
-                stream=op_stream[chosen],
-                phase=op_phase[chosen],
-                activity=op_activity[chosen],
-                is_allreduce=found,
-                transfer_ns=np.where(found, call_transfer[call], -1),
-                message_bytes=np.where(found, call_bytes[call], -1),
-                released=released,
-                ahead=ahead,
-                host_ns=pace,
-            )
+@dataclass(frozen=True, slots=True)
+class NewTimes:
+    """What one rank's cycle is replayed with, in ns per op.
+
+    ``duration`` counts from the op's own start, ``transfer`` from the last rank's arrival (for ops that meet);
+    ``gap`` is the time before each op, ``tail`` after the last one; no op starts before ``earliest``.
+    """
+
+    duration: Floats
+    transfer: Floats
+    gap: Floats
+    tail: float
+    earliest: Floats | None = None
 
 
 def release_order(start: Ints, end: Ints, stream: Ints) -> tuple[Ints, Ints]:
@@ -125,30 +101,71 @@ def release_order(start: Ints, end: Ints, stream: Ints) -> tuple[Ints, Ints]:
     return released.astype(np.int64), ahead
 
 
-def replay(cycle: ReplayCycle, duration: Floats, gap_scale: Floats, held: npt.NDArray[np.bool_] | None = None) -> float:
-    """Wall of the cycle in ns when op i lasts ``duration[i]`` and the gap before it is scaled by ``gap_scale[i]``.
+class _Rank:
+    """One rank on its way through the cycle. Plain lists: a loop over numpy scalars is several times slower."""
 
-    Ops marked in ``held`` do not start earlier than measured: their launch sets their time. ``gap_scale`` has one
-    more entry than ops, for the gap between the last op and the end of the cycle.
-    """
-    count = len(cycle.start)
-    if count == 0:
-        return float(cycle.wall_ns) * float(gap_scale[-1])
-    released, ahead = cycle.released, cycle.ahead
-    gap = np.where(released >= 0, cycle.start - cycle.end[released], cycle.start) * gap_scale[:-1]
-    # Plain lists: a loop over numpy scalars is several times slower.
-    finished: list[float] = []
-    earliest = [-1.0] * count if held is None else np.where(held, cycle.start, -1).tolist()
-    for before, own, gap_ns, lasts, least in zip(
-        released.tolist(), ahead.tolist(), gap.tolist(), duration.tolist(), earliest, strict=True
-    ):
-        start = (finished[before] if before >= 0 else 0.0) + gap_ns
-        if own >= 0 and finished[own] > start:
-            start = finished[own]
-        finished.append((start if start > least else least) + lasts)
-    finish = np.array(finished)
+    def __init__(self, cycle: ReplayCycle, new: NewTimes) -> None:
+        self.origin = cycle.origin_ns
+        self.released, self.ahead, self.meets = cycle.released.tolist(), cycle.ahead.tolist(), cycle.meets.tolist()
+        self.gap, self.duration, self.transfer = new.gap.tolist(), new.duration.tolist(), new.transfer.tolist()
+        count = len(self.gap)
+        self.earliest = [float("-inf")] * count if new.earliest is None else (new.earliest + self.origin).tolist()
+        self.finished: list[float] = []
+
+    @property
+    def done(self) -> bool:
+        return len(self.finished) == len(self.gap)
+
+    def advance(self, arrived: dict[int, dict[int, float]], began: dict[int, float], me: int) -> int:
+        """Go on until a collective must wait for another rank: the collective arrived at, or -1 at the end."""
+        finished = self.finished
+        for op in range(len(finished), len(self.gap)):
+            before, own = self.released[op], self.ahead[op]
+            start = (finished[before] if before >= 0 else self.origin) + self.gap[op]
+            if own >= 0 and finished[own] > start:
+                start = finished[own]
+            if start < self.earliest[op]:
+                start = self.earliest[op]
+            meeting = self.meets[op]
+            if meeting < 0:
+                finished.append(start + self.duration[op])
+                continue
+            if meeting not in began:
+                arrived.setdefault(meeting, {})[me] = start
+                return int(meeting)
+            finished.append(max(began[meeting], start) + self.transfer[op])
+        return -1
+
+
+def replay(group: ReplayGroup, new: Sequence[NewTimes]) -> list[float]:
+    """Wall of the cycle on each rank in ns, replayed with ``new`` times (one per rank of the group)."""
+    states = [_Rank(cycle, times) for cycle, times in zip(group.ranks, new, strict=True)]
+    expected: dict[int, int] = {}
+    for cycle in group.ranks:
+        for meeting in cycle.meets[cycle.meets >= 0].tolist():
+            expected[meeting] = expected.get(meeting, 0) + 1
+    arrived: dict[int, dict[int, float]] = {}
+    began: dict[int, float] = {}
+    while not all(state.done for state in states):
+        stuck = []
+        for me, state in enumerate(states):
+            meeting = state.advance(arrived, began, me)
+            if meeting >= 0:
+                stuck.append(meeting)
+                if len(arrived[meeting]) == expected[meeting]:
+                    began[meeting] = max(arrived[meeting].values())
+        if stuck and not any(meeting in began for meeting in stuck):
+            # Ranks that order two collectives differently block each other: the first goes on with whom it has.
+            began[stuck[0]] = max(arrived[stuck[0]].values())
+    return [_wall(c, s.finished, n) for c, s, n in zip(group.ranks, states, new, strict=True)]
+
+
+def _wall(cycle: ReplayCycle, finished: list[float], new: NewTimes) -> float:
+    if not finished:
+        return float(cycle.wall_ns)
+    finish = np.array(finished) - cycle.origin_ns
     inside = cycle.end <= cycle.wall_ns
     if not inside.any():
         return float(finish.max())
     last = int(np.argmax(np.where(inside, cycle.end, -1)))
-    return float(max(finish[inside].max(), finish[last] + (cycle.wall_ns - cycle.end[last]) * gap_scale[-1]))
+    return float(max(finish[inside].max(), finish[last] + new.tail))

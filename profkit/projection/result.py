@@ -46,15 +46,17 @@ class Projection:
 
     @property
     def pays(self) -> bool | None:
-        """Whether speculation beats the baseline after the change; ``None`` when unknown or inside the range."""
-        length, even = self.accept_len_after, self.break_even_accept_len_after
-        if length.value is None or even.value is None:
+        """Whether speculation beats the baseline after the change; ``None`` when unknown or when the ranges of both
+        throughputs overlap."""
+        if self.baseline is None:
             return None
-        low, high = _ends(even)
-        least, most = _ends(length)
-        if least > high:
+        after, base = self.candidate.throughput_after, self.baseline.throughput_after
+        if after.value is None or base.value is None:
+            return None
+        (slow, fast), (least, most) = _ends(after), _ends(base)
+        if slow > most:
             return True
-        return False if most < low else None
+        return False if fast < least else None
 
     def to_json(self) -> dict[str, object]:
         """The document ``profkit.whatif/1``."""

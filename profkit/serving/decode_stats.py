@@ -20,7 +20,7 @@ SAMPLE_COLUMNS: Final = (
 )  # fmt: skip
 _STRETCH: Final = 4096
 _NO_ROWS: Final = np.empty(0, np.int64)
-_MOST_STRETCHES: Final = 128  # half a million lines; a log of 90 MB is kept whole
+_MOST_STRETCHES: Final = 32  # 130,000 lines; the decode lines of a 30 MB log are kept whole
 
 
 class DecodeStats:

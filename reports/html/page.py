@@ -123,12 +123,13 @@ def _timeline(analysis: RunAnalysis, traces: Sequence[Trace] | None, cycles: Seq
 
 
 def _clock_note(shown: Mapping[str, Any] | None) -> str:
-    if not shown:
+    if not shown or not shown["cycles"]:
         return ""
     clocks = (
         "All ranks are on the first rank's clock."
         if shown["aligned"]
         else "The ranks could not be matched: each is on its own clock."
     )
+    clocks = clocks if len(shown["cycles"][0]["ranks"]) > 1 else ""
     hidden = max((c["hidden_ops"] for c in shown["cycles"]), default=0)
-    return clocks + (f" {hidden} of the shortest ops are left out of the details." if hidden else "")
+    return clocks + (f"{' ' * bool(clocks)}{hidden} of the shortest ops are left out of the details." if hidden else "")

@@ -16,7 +16,7 @@ from profkit.escape import visible
 from profkit.quantity import Quantity
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
-from profkit.reports.wording import NOT_KNOWN, figure, percent
+from profkit.reports.wording import NOT_KNOWN, count, figure, percent
 from profkit.rules import load_rules
 from profkit.speculation.economics import Economics
 from profkit.words import ACTIVITIES, PHASES, HeadlinePart
@@ -79,6 +79,7 @@ def context(
         "verdict": _verdict(analysis, baseline, figures, plan),
         "figures": list(_figures(figures, result)),
         "arms": _arms(runs),
+        "unit": "recording" if result is not None and result.cycle is None else "cycle",
         "matrix": _matrix(result, visible(analysis.name, 60) if baseline else ""),
         "idle": _idle(result),
         "collectives": list(_collectives(result)),
@@ -126,7 +127,12 @@ def _verdict(
             f"{percent(_share(cycle, largest), signed=False)} of it is {HEADLINE_NAMES[largest]}."
         )
     elif result is not None and result.window is not None:
-        sentences.append("The recording holds no complete decode cycle; figures cover all of it.")
+        window = result.window
+        largest = max(window.headline_us, key=lambda p: window.headline_us[p] or 0.0)
+        sentences.append(
+            f"The recording of {figure(window.wall_us.mean / 1000, 'ms')} holds no complete decode cycle; "
+            f"{percent(_share(window, largest), signed=False)} of it is {HEADLINE_NAMES[largest]}."
+        )
     if figures is not None:
         sentences += list(_economic_sentences(figures, baseline))
     return sentences or ["These files do not say where the time goes; see the notes below."]
@@ -191,11 +197,14 @@ def _arms(runs: Sequence[RunAnalysis]) -> list[dict[str, Any]]:
         parts = [_part(part, value, cycle) for part, value in cycle.headline_us.items() if value]
         parts.sort(key=lambda p: -float(p["weight"]))
         size = f"batch {cycle.batch_size}, " if cycle.batch_size is not None else ""
+        whole = run.attribution is not None and run.attribution.cycle is None
         arms.append(
             {
                 "name": visible(run.name, 80),
                 "wall": figure(cycle.wall_us.mean / 1000),
-                "note": f"{size}{cycle.count} cycles, p90 {figure(cycle.wall_us.p90 / 1000)} ms",
+                "note": "the whole recording"
+                if whole
+                else f"{size}{count(cycle.count, 'cycle')}, p90 {figure(cycle.wall_us.p90 / 1000)} ms",
                 "width": f"{100 * cycle.wall_us.mean / longest:.2f}",
                 "label": f"{visible(run.name, 80)}: " + ", ".join(f"{p['name']} {p['ms']} ms" for p in parts),
                 "parts": [p | {"wide": float(p["weight"]) / longest > WIDE} for p in parts],
@@ -330,8 +339,16 @@ def _levers(plan: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
                 {k: visible(str(gate.get(k) or ""), 200) for k in ("name", "state", "why")}
                 for gate in lever.get("gates", ())
             ],
-            "command": visible(str(lever.get("command") or ""), 300),
+            "command": _lines(lever.get("command")),
+            "acceptance": _lines(lever.get("acceptance")),
+            "kill": _lines(lever.get("kill")),
         }
+
+
+def _lines(value: Any) -> str:
+    """Text, or a list of texts, as one line."""
+    texts = value if isinstance(value, list | tuple) else [value] if value else []
+    return visible("; ".join(str(t) for t in texts), 400)
 
 
 def _gain(value: Any) -> str:

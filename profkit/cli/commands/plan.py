@@ -1,0 +1,143 @@
+"""``profkit plan``: what to do about a slow run, in which order, and how to know that it worked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from profkit.cli.console import Messages
+from profkit.cli.options import FolderOption, ForceOption, JobsOption, QuietOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from profkit.forecast import PlanForecast
+    from profkit.planning.plan import Plan
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plan")(plan)
+
+
+def plan(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run to improve: a folder with its log and traces.")],
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", "-b", help="The same server without speculation.")
+    ] = None,
+    also: Annotated[
+        list[Path] | None, typer.Option("--also", help="A further run against the same baseline; repeatable.")
+    ] = None,
+    output: FolderOption = None,
+    goal: Annotated[float | None, typer.Option("--goal", min=0.0, help="Throughput wanted, in tok/s.")] = None,
+    require: Annotated[
+        list[str] | None, typer.Option("--require", help="A hard constraint in words; repeatable.")
+    ] = None,
+    previous: Annotated[
+        Path | None, typer.Option("--previous", help="plan.json of the plan before; its forecasts are scored.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of writing files.")] = False,
+    force: ForceOption = False,
+    jobs: JobsOption = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Read the traces again.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write an optimisation plan: plan.md, plan.json and plots; print its first screen."""
+    from profkit.jsonio import dumps
+    from profkit.reports.plan import terminal
+
+    messages = Messages(quiet)
+    paths = [run, *([baseline] if baseline else []), *(also or [])]
+    made = _made(paths, baseline is not None, goal, require or [], previous, jobs, not no_cache, messages)
+    if json:
+        typer.echo(dumps(made), nl=False)
+        return
+    folder = output or Path(f"plan-{_slug(made.situation.candidate.name)}")
+    written = _write(made, folder, [path.resolve().name for path in paths], force=force)
+    typer.echo("\n".join(terminal(made)))
+    messages.note(f"written: {', '.join(str(folder / name) for name in written)}")
+
+
+def _slug(name: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("-.")
+    return kept[:80] or "run"
+
+
+def _previous(path: Path | None) -> tuple[PlanForecast | None, str | None]:
+    """Forecasts and id of an earlier plan."""
+    import msgspec
+
+    from profkit.errors import InputError
+    from profkit.forecast import forecasts_of_plan
+
+    if path is None:
+        return None, None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give the plan.json that `profkit plan` wrote") from error
+    found = forecasts_of_plan(data, str(path), "", "")
+    return found, str(msgspec.json.decode(data).get("id") or found.plan)
+
+
+def _made(
+    paths: Sequence[Path],
+    with_baseline: bool,
+    goal: float | None,
+    require: Sequence[str],
+    previous: Path | None,
+    jobs: int | None,
+    cache: bool,
+    messages: Messages,
+) -> Plan:
+    from profkit.errors import UsageError
+    from profkit.pipeline import analyse_path
+    from profkit.planning.plan import Goal, make_plan
+    from profkit.sources import run_paths
+
+    forecasts, supersedes = _previous(previous)
+    runs = []
+    with messages.progress("reading runs", len(paths)) as advance:
+        for path in paths:
+            found = run_paths(path)
+            if len(found) > 1:
+                inside = ", ".join(p.name for p in found[:3])
+                raise UsageError(f"{path} holds {len(found)} runs ({inside} ...); name one of them")
+            runs.append(analyse_path(found[0], jobs=jobs, cache=cache))
+            advance(1.0)
+    for run in runs:
+        for warning in run.warnings:
+            messages.warn(f"{run.name}: {warning}")
+    candidate, rest = runs[0], runs[1:]
+    return make_plan(
+        candidate,
+        rest[0] if with_baseline else None,
+        rest[1:] if with_baseline else rest,
+        goal=Goal(goal, tuple(require)),
+        previous=forecasts,
+        supersedes=supersedes,
+    )
+
+
+def _write(made: Plan, folder: Path, names: list[str], *, force: bool) -> list[str]:
+    """All files or none that exists already: a plan is not half overwritten."""
+    from profkit.errors import UsageError
+    from profkit.files import write_text
+    from profkit.jsonio import dumps
+    from profkit.reports.plan import document
+    from profkit.reports.plan_plots import PLOTS
+
+    possible = ["plan.md", "plan.json", *(name for name, _, _ in PLOTS)]
+    existing = [name for name in possible if (folder / name).exists()]
+    if existing and not force:
+        raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
+    # A plot that this plan does not have must not stay behind from the plan before.
+    for name in existing:
+        (folder / name).unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [(name, shows) for name, shows, draw in PLOTS if draw(made, folder / name)]
+    write_text(folder / "plan.json", dumps(made), force=force)
+    write_text(folder / "plan.md", document(made, plots=drawn, names=names), force=force)
+    return ["plan.md", "plan.json", *(name for name, _ in drawn)]

@@ -1,0 +1,327 @@
+"""What a lever would bring, on both arms: the measured cycles replayed with its effect, as a range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from profkit.analysis import RunAnalysis
+from profkit.collectives.cost import reference_curves
+from profkit.planning.levers import Lever
+from profkit.planning.situation import Situation
+from profkit.projection import ArmProjection, Change, Projection, Projector
+from profkit.quantity import Quantity
+from profkit.speculation import arm as arms
+
+NO_BASELINE = "no baseline run was given"
+# Rows that are worth a try below today's number: the cheapest ones, where a chain's gain is decided.
+FEWEST_ROWS, MOST_ROWS = 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A lever's forecast. Throughput in tok/s per DP rank, cycle in ms; ``relative`` is the candidate's change.
+
+    ``rows`` is the number of verified rows that is best, ``sweep`` the projection of each that was tried.
+    """
+
+    candidate_throughput: Quantity
+    baseline_throughput: Quantity
+    cycle: Quantity
+    accept_len: Quantity
+    break_even_accept_len: Quantity
+    relative: float | None = None
+    pays: bool | None = None
+    rows: int | None = None
+    sweep: tuple[tuple[int, Projection], ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+_Three: TypeAlias = tuple[Change | None, Change | None, Change | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """One change per case and arm: least favourable, expected, most favourable; ``None`` leaves things as measured."""
+
+    candidate: _Three
+    baseline: _Three
+    notes: tuple[str, ...] = ()
+
+
+def unknown_gain(why: str) -> Gain:
+    """No forecast, and why."""
+    return Gain(
+        Quantity.unknown("tok/s", why),
+        Quantity.unknown("tok/s", why),
+        Quantity.unknown("ms", why),
+        Quantity.unknown("tokens", why),
+        Quantity.unknown("tokens", why),
+    )
+
+
+def _ends(quantity: Quantity) -> tuple[float, float]:
+    value = quantity.require()
+    if quantity.range != "model" or quantity.low is None or quantity.high is None:
+        return value, value
+    return quantity.low, quantity.high
+
+
+def _spread(cases: Sequence[Quantity], source: str) -> Quantity:
+    """The expected case with the extremes of all three; unknown when one is."""
+    for case in cases:
+        if case.value is None:
+            return Quantity.unknown(case.unit, case.source)
+    ends = [end for case in cases for end in _ends(case)]
+    return Quantity(cases[1].value, cases[1].unit, "modelled", source, min(ends), max(ends), "model")
+
+
+def _ratio(top: Quantity, bottom: Quantity) -> Quantity:
+    if top.value is None or not bottom.value:
+        return Quantity.unknown("tokens", top.source if top.value is None else bottom.source)
+    (low, high), (least, most) = _ends(top), _ends(bottom)
+    return Quantity(
+        top.value / bottom.value, "tokens", "modelled", "cycle / baseline step, both after the change",
+        low / most, high / least, "model",
+    )  # fmt: skip
+
+
+def _relative(after: Quantity, before: Quantity) -> float | None:
+    return None if after.value is None or not before.value else after.value / before.value - 1.0
+
+
+def _pays(accept: Quantity, even: Quantity) -> bool | None:
+    if accept.value is None or even.value is None:
+        return None
+    (least, most), (low, high) = _ends(accept), _ends(even)
+    return True if least > high else False if most < low else None
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """Forecasts levers for one situation; the replayed cycles are prepared once."""
+
+    at: Situation
+    _projector: Projector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._projector = Projector(self.at.candidate, self.at.baseline)
+
+    def gain(self, lever: Lever) -> Gain:
+        """The forecast of a lever; unknown with the reason where nobody measured or an input is missing."""
+        match lever.effect.model:
+            case "none":
+                return unknown_gain(f"not known: {lever.effect.why}")
+            case "baseline":
+                return self._as_baseline()
+            case "rows":
+                return self._rows()
+            case "reported":
+                return self._reported(lever)
+            case _:
+                cases = self._cases(lever)
+                return unknown_gain(cases) if isinstance(cases, str) else self._projected(cases)
+
+    def project(self, change: Change) -> Projection:
+        """Both arms after a change."""
+        return self._projector.project(change)
+
+    def _as_baseline(self) -> Gain:
+        found = self.at.economics
+        base = found.baseline_throughput
+        return Gain(
+            base, base, found.baseline_step, Quantity(1.0, "tokens", "derived", "no speculation"),
+            found.break_even_accept_len, _relative(base, found.throughput), None,
+            assumptions=("throughput as measured in the baseline run at the same load",),
+        )  # fmt: skip
+
+    def _rows(self) -> Gain:
+        drafts = self.at.facts.integer("speculative.num_draft_tokens")
+        if drafts is None:
+            return unknown_gain("the number of draft tokens is not stated")
+        if drafts <= FEWEST_ROWS:
+            return unknown_gain("two rows are verified already: the bonus token and one draft")
+        tried = [(rows, self.project(Change(draft_tokens=rows))) for rows in range(FEWEST_ROWS, min(drafts, MOST_ROWS))]
+        known = [(rows, p) for rows, p in tried if p.candidate.throughput_after.value is not None]
+        if not known:
+            return unknown_gain(tried[0][1].candidate.throughput_after.source)
+        rows, best = max(known, key=lambda pair: pair[1].candidate.throughput_after.require())
+        after = best.candidate.throughput_after
+        base = best.baseline.throughput_after if best.baseline else Quantity.unknown("tok/s", NO_BASELINE)
+        return Gain(
+            after, base, best.candidate.cycle_after, best.accept_len_after, best.break_even_accept_len_after,
+            best.candidate.gain, best.pays, rows, tuple(tried), best.assumptions,
+        )  # fmt: skip
+
+    def _reported(self, lever: Lever) -> Gain:
+        relative = lever.effect.relative
+        found = self.at.economics
+        if relative is None or found.throughput.value is None:
+            return unknown_gain(found.throughput.source)
+        low, middle, high = (1.0 + share for share in relative)
+        where = lever.report[0]
+        source = f"{lever.effect.why} ({where.hardware}, {where.date}, {where.address})"
+
+        def scaled(before: Quantity) -> Quantity:
+            if before.value is None:
+                return before
+            return Quantity(
+                before.value * middle, before.unit, "reported", source, before.value * low, before.value * high, "model"
+            )
+
+        cycle = found.cycle
+        after = (
+            Quantity(cycle.value / middle, "ms", "reported", source, cycle.value / high, cycle.value / low, "model")
+            if cycle.value is not None
+            else cycle
+        )
+        return Gain(
+            scaled(found.throughput), scaled(found.baseline_throughput), after, found.accept_len,
+            found.break_even_accept_len, middle - 1.0, None, assumptions=("the reported change carries over",),
+        )  # fmt: skip
+
+    def _projected(self, cases: _Cases) -> Gain:
+        mine, other, cycles, steps, lengths = [], [], [], [], []
+        notes: list[str] = list(cases.notes)
+        for candidate, baseline in zip(cases.candidate, cases.baseline, strict=True):
+            own = self.project(candidate or Change())
+            base = own if baseline == candidate else self.project(baseline or Change())
+            mine.append(own.candidate.throughput_after)
+            cycles.append(own.candidate.cycle_after)
+            lengths.append(own.accept_len_after)
+            arm: ArmProjection | None = base.baseline
+            other.append(arm.throughput_after if arm else Quantity.unknown("tok/s", NO_BASELINE))
+            steps.append(arm.cycle_after if arm else Quantity.unknown("ms", NO_BASELINE))
+            notes += [note for note in own.assumptions if note not in notes]
+        after, base_after = (_spread(x, "replay of the measured cycles, three cases") for x in (mine, other))
+        cycle, step = (_spread(x, "replay of the measured cycles, three cases") for x in (cycles, steps))
+        accept = _spread(lengths, "the cases of the lever") if lengths[0] != lengths[2] else lengths[1]
+        even = _ratio(cycle, step)
+        return Gain(
+            after, base_after, cycle, accept, even, _relative(after, self.at.economics.throughput),
+            _pays(accept, even), assumptions=tuple(notes),
+        )  # fmt: skip
+
+    def _cases(self, lever: Lever) -> _Cases | str:
+        """The changes of a lever, or why they cannot be stated."""
+        effect = lever.effect
+        match effect.model:
+            case "curves":
+                return self._curves(effect.curves, effect.slack, effect.why)
+            case "nccl_model":
+                return self._nccl_model()
+            case "wait":
+                return self._waits(effect.removed)
+            case "idle":
+                removed = effect.removed or (0.0, 0.5, 1.0)
+                both = tuple(Change(idle=1.0 - share) if share else None for share in removed)
+                return _Cases(_three(both), _three(both), ("idle time goes by none, half, all of it",))
+            case "compute":
+                factor = effect.factor or (1.0, 1.0, 1.0)
+                both = tuple(Change(compute_scale=dict.fromkeys(effect.phases, f)) for f in factor)
+                return _Cases(_three(both), _three(both), (effect.why,))
+            case "to_floor":
+                return self._to_floor(effect.why)
+            case "accept_len":
+                return self._longer(effect.most or 1.0, effect.why)
+            case _:
+                return "no model"
+
+    def _waits(self, removed: tuple[float, float, float] | None) -> _Cases | str:
+        calls = arms.target_allreduce(self.at.candidate)
+        waits = [(c.wait_us, c.calls_per_cycle) for c in calls if c.wait_us is not None]
+        if not waits:
+            return "waiting needs the traces of all ranks"
+        mean = sum(w * n for w, n in waits) / sum(n for _, n in waits)
+        both = tuple(Change(wait_us=mean * (1.0 - share)) if share else None for share in removed or (0.0, 0.5, 1.0))
+        return _Cases(_three(both), _three(both), ("waiting for late ranks goes by none, half, all of it",))
+
+    def _longer(self, most: float, why: str) -> _Cases | str:
+        now = self.at.economics.accept_len.value
+        rows = self.at.facts.number("speculative.num_draft_tokens")
+        if now is None:
+            return self.at.economics.accept_len.source
+        limit = min(most, rows) if rows else most
+        if now >= limit:
+            return f"the accept length is {now:.2f} already"
+        lengths = (None, Change(accept_len=(now + limit) / 2), Change(accept_len=limit))
+        return _Cases(lengths, (None, None, None), (why,))
+
+    def _to_floor(self, why: str) -> _Cases | str:
+        over = self.at.measured["compute_over_floor"]
+        if not over.value:
+            return over.source
+        share = min(1.0 / over.value, 1.0)
+        factors = (1.0, 1.0 - (1.0 - share) / 3.0, share)
+        both = tuple(Change(compute_scale={"verify": f, "decode": f}) for f in factors)
+        return _Cases(_three(both), _three(both), (why,))
+
+    def _curves(self, names: Sequence[str], slack: float, why: str) -> _Cases | str:
+        known = reference_curves()
+        cases: list[_Three] = []
+        for run in (self.at.candidate, self.at.baseline):
+            if run is None:
+                cases.append((None, None, None))
+                continue
+            size, today = message_bytes(run), _transfer_us(run)
+            if size is None:
+                return f"{run.name}: the message size of its all-reduces is not known"
+            best = min(known[name].at(size) for name in names)
+            cases.append(_three([_cheaper(best * f, today) for f in (slack, math.sqrt(slack), 1.0)]))
+        return _Cases(cases[0], cases[1], (why, *(f"curve: {known[name].source}" for name in names)))
+
+    def _nccl_model(self) -> _Cases | str:
+        model = self.at.economics.nccl_model_per_call
+        if model.value is None or model.high is None or model.low is None:
+            return model.source
+        cases = []
+        for run in (self.at.candidate, self.at.baseline):
+            today = _transfer_us(run) if run is not None else None
+            expected = model.high
+            if today is not None and today <= model.high:
+                expected = (today + model.low) / 2
+            cases.append((None, _cheaper(expected, today), _cheaper(model.low, today)))
+        note = (
+            "range: from nothing found to NCCL's fastest protocol; expected: its slowest protocol, or half of the way "
+            "to the fastest where calls are below that already; the model has no size term, so large messages cost more"
+        )
+        return _Cases(cases[0], cases[1], (note,))
+
+
+def _three(cases: Sequence[Change | None]) -> _Three:
+    least, expected, most = cases
+    return least, expected, most
+
+
+def _cheaper(wanted_us: float, today_us: float | None) -> Change | None:
+    """An all-reduce at ``wanted_us``, but never dearer than today."""
+    return None if today_us is not None and wanted_us >= today_us else Change(allreduce_us=wanted_us)
+
+
+def _transfer_us(run: RunAnalysis) -> float | None:
+    calls = arms.target_allreduce(run)
+    total = sum(c.calls_per_cycle for c in calls)
+    if not total:
+        return None
+    return sum((c.mean_us if c.transfer_us is None else c.transfer_us) * c.calls_per_cycle for c in calls) / total
+
+
+def message_bytes(run: RunAnalysis) -> float | None:
+    """Bytes of one all-reduce of the target's forward: from the trace, else rows x hidden size x element size."""
+    sizes = [c.message_bytes for c in arms.target_allreduce(run) if c.message_bytes]
+    if sizes:
+        return float(max(sizes))
+    hidden, element = run.facts.number("model.hidden_size"), run.facts.number("model.activation_bytes")
+    row = arms.commonest(run)
+    cycle = run.attribution.cycle if run.attribution else None
+    running = row.running_req if row else cycle.batch_size if cycle else None
+    server = run.server()
+    if server is not None and server.speculative is False:
+        rows: float | None = 1.0
+    else:
+        rows = run.facts.number("speculative.num_draft_tokens")
+    if hidden is None or element is None or running is None or rows is None:
+        return None
+    return hidden * element * running * rows

@@ -1,0 +1,149 @@
+"""Measured cycles, prepared for replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from profkit.attribution.result import Attribution
+from profkit.projection.replay import Ints, ReplayCycle, ReplayGroup, release_order
+
+# Cycles beyond this many add no information to a mean and its spread.
+MOST_CYCLES = 40
+# Ends of one collective on two ranks, clocks aligned, further apart than this share of its duration (or this long) do
+# not belong to one blocking collective.
+END_SPREAD_SHARE, END_SPREAD_NS = 0.15, 3_000
+
+
+def _texts(table: pa.Table, name: str) -> npt.NDArray[np.str_]:
+    return np.array([value or "" for value in table.column(name).to_pylist()], dtype=np.str_)
+
+
+def _integers(table: pa.Table, name: str) -> Ints:
+    if name not in table.column_names:
+        return np.full(table.num_rows, -1, np.int64)
+    column = table.column(name).combine_chunks().fill_null(-1)
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """COLLECTIVE_CALLS as arrays with one entry more, which means "no call"; ``key`` numbers (phase, kind, ordinal)."""
+
+    rank: Ints
+    op: Ints
+    allreduce: npt.NDArray[np.bool_]
+    transfer: Ints
+    size: Ints
+    key: Ints
+
+
+def _calls(table: pa.Table) -> _Calls:
+    phase, kind = _texts(table, "phase"), _texts(table, "kind")
+    ordinal = _integers(table, "ordinal")
+    names = np.char.add(np.char.add(phase, "/"), kind) if len(phase) else phase
+    _, code = np.unique(names, return_inverse=True)
+    key = code.reshape(-1).astype(np.int64) * 1_000_000 + ordinal
+    absent = np.array([-1], np.int64)
+
+    def column(name: str) -> Ints:
+        return np.append(_integers(table, name), absent)
+
+    # The last entry is what index -1, "no call", finds.
+    return _Calls(
+        np.append(_integers(table, "rank"), np.array([-2], np.int64)), column("gpu_op"),
+        np.append(kind == "all_reduce", np.zeros(1, np.bool_)), column("transfer_ns"), column("message_bytes"),
+        np.append(key, absent),
+    )  # fmt: skip
+
+
+def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: Ints) -> Iterator[ReplayCycle]:
+    """Cycles of one rank; ``meets`` holds the key of every call with a known transfer, matched or not yet."""
+    cycles, ops = attribution.cycles, attribution.ops[position]
+    number, begin, end = (_integers(cycles, name) for name in ("cycle", "start_ns", "end_ns"))
+    host = _integers(cycles, "host_ns")
+    result = attribution.ranks[position]
+    own = -1 if result.rank is None else result.rank
+    op_cycle, op_row, launch = (_integers(ops, name) for name in ("cycle", "gpu_op", "launch_ns"))
+    op_start, op_end, op_stream = (_integers(ops, name) for name in ("start_ns", "end_ns", "stream"))
+    op_phase, op_activity = _texts(ops, "phase"), _texts(ops, "activity")
+    mine = np.flatnonzero(calls.rank == own)
+    place = {int(op): int(row) for op, row in zip(calls.op[mine], mine, strict=True)}
+    # One pace per rank: at the edges of a recording single cycles lack launches.
+    known = host[rows][host[rows] >= 0]
+    pace = int(np.median(known)) if len(known) else -1
+    for row in rows:
+        chosen = np.flatnonzero(op_cycle == number[row])
+        chosen = chosen[np.argsort(op_start[chosen], kind="stable")]
+        call = np.array([place.get(int(op), -1) for op in op_row[chosen]], np.int64)
+        start, finish = op_start[chosen] - begin[row], op_end[chosen] - begin[row]
+        released, ahead = release_order(start, finish, op_stream[chosen])
+        launched = launch[chosen]
+        dry = np.where(released >= 0, op_end[chosen][released], begin[row])
+        transfer = calls.transfer[call]
+        yield ReplayCycle(
+            rank=own,
+            cycle=int(number[row]),
+            wall_ns=int(end[row] - begin[row]),
+            origin_ns=0.0,
+            start=start,
+            end=finish,
+            stream=op_stream[chosen],
+            phase=op_phase[chosen],
+            activity=op_activity[chosen],
+            is_allreduce=calls.allreduce[call],
+            transfer_ns=transfer,
+            message_bytes=calls.size[call],
+            released=released,
+            ahead=ahead,
+            late=(launched >= 0) & (launched > dry) & (start > finish[released] if len(start) else start > 0),
+            launched=launched,
+            meets=np.where(transfer >= 0, calls.key[call], -1),
+            host_ns=pace,
+        )
+
+
+def _joined(ranks: list[ReplayCycle]) -> list[ReplayCycle]:
+    """Put the ranks of one cycle on one clock, and keep as meetings what ends together on all of them."""
+    ends = [dict(zip(c.meets[c.meets >= 0].tolist(), c.end[c.meets >= 0].tolist(), strict=True)) for c in ranks]
+    common = sorted(set.intersection(*(set(e) for e in ends)))
+    if len(ranks) < 2 or not common:
+        return [replace(c, meets=np.full(len(c.meets), -1, np.int64)) for c in ranks]
+    table = np.array([[e[key] for key in common] for e in ends], np.float64)
+    origin = -np.median(table - table[0], axis=1)
+    spread = np.ptp(table + origin[:, None], axis=0)
+    least = np.array([c.transfer_ns[c.meets == key][0] for c in ranks[:1] for key in common], np.float64)
+    good = np.array(common)[spread <= np.maximum(END_SPREAD_NS, END_SPREAD_SHARE * least)]
+    return [
+        replace(c, origin_ns=float(o), meets=np.where(np.isin(c.meets, good), c.meets, -1))
+        for c, o in zip(ranks, origin, strict=True)
+    ]
+
+
+def groups_of(attribution: Attribution, batch_size: int | None) -> tuple[ReplayGroup, ...]:
+    """Counted cycles of a batch size, the ranks of one cycle together; at most :data:`MOST_CYCLES` per rank, evenly
+    spread."""
+    table = attribution.cycles
+    wanted = _texts(table, "kind") == "counted"
+    if batch_size is not None:
+        wanted &= _integers(table, "batch_size") == batch_size
+    rank, number, aligned = (_integers(table, name) for name in ("rank", "cycle", "aligned_cycle"))
+    known = table.column("aligned_cycle").is_valid().to_numpy(zero_copy_only=False)
+    calls = _calls(attribution.calls)
+    shared: dict[tuple[object, ...], list[ReplayCycle]] = {}
+    for position, result in enumerate(attribution.ranks):
+        own = -1 if result.rank is None else result.rank
+        rows = np.flatnonzero(wanted & (rank == own))
+        if len(rows) > MOST_CYCLES:
+            rows = rows[np.linspace(0, len(rows) - 1, MOST_CYCLES).round().astype(np.int64)]
+        where = {int(number[row]): (bool(known[row]), int(aligned[row])) for row in rows}
+        for cycle in _own_cycles(attribution, position, calls, rows):
+            matched, common = where[cycle.cycle]
+            # Ranks of one tensor-parallel group meet; other groups have their own collectives.
+            key = (result.dp, result.pp, common) if matched else (result.dp, result.pp, position, cycle.cycle, "alone")
+            shared.setdefault(key, []).append(cycle)
+    return tuple(ReplayGroup(tuple(_joined(ranks))) for ranks in shared.values())

@@ -1,0 +1,191 @@
+"""One arm's measured cycles and how they answer to a change: GPU and host, profiled and not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from profkit.projection.change import Change
+from profkit.projection.model import Case, Cases
+from profkit.projection.replay import ReplayCycle, ReplayGroup, replay
+from profkit.projection.times import Setting, new_times
+
+# Below this share of the cycle, gaps in which the GPU waited for the host cannot hold back a projection noticeably.
+LATE_SHARE = 0.01
+# The host sets the pace when its own work fills this share of the cycle.
+HOST_PACED = 0.95
+# Traced and logged cycles this close need no correction for profiling.
+SAME_CYCLE = 0.02
+# How well the host's work per cycle is known: launch latency is not in it, waits too short to see are.
+HOST_MARGIN = 1.05
+
+NOTHING = Change()
+PLAIN = Case()
+
+
+def _without_meetings(group: ReplayGroup) -> ReplayGroup:
+    """The same cycle with every rank on its own: for waits that are given instead of arising."""
+    return ReplayGroup(tuple(replace(c, meets=np.full(len(c.meets), -1, np.int64)) for c in group.ranks))
+
+
+def _draft_shares(cycle: ReplayCycle) -> tuple[float, float, float]:
+    """The draft's share of the host's work: by the time from each launch call to the next, by launch calls, and by
+    the time with the preparation before each call."""
+    known = np.flatnonzero(cycle.launched >= 0)
+    moments, first = np.unique(cycle.launched[known], return_index=True)
+    if len(moments) < 2:
+        return 0.0, 0.0, 0.0
+    drafting, steps = cycle.phase[known][first] == "draft", np.diff(moments)
+    after, around = steps[drafting[:-1]].sum(), steps[drafting[:-1] | drafting[1:]].sum()
+    return float(after / steps.sum()), float(drafting.mean()), float(around / steps.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class _Walls:
+    """Mean replayed wall in ns over all cycles and ranks, and the means per rank."""
+
+    mean: float
+    by_rank: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class MeasuredArm:
+    """Replayed cycles of one run at one load; ``log_over_trace`` is the unprofiled cycle over the traced, ``None``
+    when one is unknown."""
+
+    groups: tuple[ReplayGroup, ...]
+    log_over_trace: float | None
+    _cache: dict[tuple[str, str, Setting], _Walls] = field(default_factory=dict, init=False, repr=False)
+    _trace: _Walls = field(init=False)
+    _gaps: float = field(init=False)
+    _late: float = field(init=False)
+    _host: float = field(init=False)  # mean host work per cycle in ns, 0 where not recorded
+    _shares: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trace = self._walls(NOTHING, PLAIN, Setting())
+        cycles = [cycle for group in self.groups for cycle in group.ranks]
+        paces = [cycle.host_ns for cycle in cycles if cycle.host_ns >= 0]
+        # No cycle is shorter than the host's own work; a host time above the cycle says that calls overlap.
+        self._host = min(_mean(paces), self._trace.mean) if paces else 0.0
+        shares = [_draft_shares(cycle) for cycle in cycles]
+        self._shares = tuple(_mean(share) for share in zip(*shares, strict=True))
+        late = sum(float(c.gap[c.late].sum()) for g in self.groups for c in g.ranks)
+        self._late = late / sum(g.wall_ns for g in self.groups)
+        self._gaps = self._gap_factor()
+
+    @property
+    def count(self) -> int:
+        """Replayed cycles, all ranks."""
+        return sum(len(group.ranks) for group in self.groups)
+
+    def factors(self, change: Change, cases: Cases) -> tuple[float, float, float]:
+        """Cycle after over before the change: expected, least, most."""
+        found = [self._ratio(change, cases.expected, self._settings()[0])]
+        for case in (cases.expected, cases.best, cases.worst):
+            found += self._candidates(change, case)
+        return found[0], min(found), max(found)
+
+    def explain(self, change: Change) -> tuple[str, ...]:
+        """What was assumed about host and profiler, in words."""
+        notes = []
+        if self._late >= LATE_SHARE and change.idle is None:
+            pace = self._host / self._trace.mean
+            paced = "sets the pace of the cycle" if self._is_host_paced() else "does not fill the cycle"
+            known = f"; its own work ({pace:.0%} of the cycle) {paced}" if self._host else ""
+            notes.append(f"in {self._late:.0%} of the cycle the GPU waited for a late launch of the host{known}")
+        ratio = self.log_over_trace
+        if ratio is not None and abs(ratio - 1.0) > SAME_CYCLE:
+            text = f"the traced cycle is {1 / ratio:.2f} x the log's; "
+            if self._gaps < 1.0:
+                text += "the surplus is taken out of the gaps between kernels, or proportionally (range)"
+            else:
+                text += "scaled in proportion, or the difference kept as it is (range)"
+            notes.append(text)
+        return tuple(notes)
+
+    def _is_host_paced(self) -> bool:
+        return self._host >= HOST_PACED * self._trace.mean
+
+    def _settings(self) -> list[Setting]:
+        """Expected treatment of gaps first."""
+        modes = [Setting(self._gaps)]
+        if self._late >= LATE_SHARE:
+            queued = Setting(self._gaps, queued=True)
+            modes = [queued, *modes] if self._is_host_paced() else [*modes, queued]
+        return modes
+
+    def _candidates(self, change: Change, case: Case) -> list[float]:
+        found = []
+        for setting in self._settings():
+            for margin in (1.0 / HOST_MARGIN, 1.0, HOST_MARGIN):
+                found += [self._ratio(change, case, setting, share, margin) for share in self._shares]
+        if self._gaps < 1.0:
+            found += [self._ratio(change, case, replace(s, gaps=1.0)) for s in self._settings()]
+        ratio = self.log_over_trace
+        if ratio is not None and abs(ratio - 1.0) > SAME_CYCLE and self._gaps == 1.0:
+            after = self._trace.mean * self._ratio(change, case, self._settings()[0])
+            rest = (ratio - 1.0) * self._trace.mean
+            if after + rest > 0:
+                found.append((after + rest) / (self._trace.mean + rest))
+        if change.wait_us is not None:
+            given, today = self._walls(change, case, Setting()), self._trace
+            found += [a / b for a, b in zip(given.by_rank, today.by_rank, strict=True)]
+        return found
+
+    def _ratio(
+        self, change: Change, case: Case, setting: Setting, share: float | None = None, margin: float = 1.0
+    ) -> float:
+        """After over before, both as the longer of GPU and host; ``share`` of the host's work is the draft's."""
+        before, after = self._walls(NOTHING, PLAIN, setting), self._walls(change, case, setting)
+        drafting = self._shares[0] if share is None else share
+        # Whoever removes idle time has mended the host as well.
+        host = self._host * (1.0 - (1.0 - case.draft) * drafting) if change.idle is None else 0.0
+        middle = float(np.median(after.by_rank)) if change.wait_us is not None else after.mean
+        return max(middle, host * setting.gaps * margin) / max(before.mean, self._host * setting.gaps)
+
+    def _walls(self, change: Change, case: Case, setting: Setting) -> _Walls:
+        key = (repr(change), repr(case), setting)
+        if key not in self._cache:
+            self._cache[key] = self._replayed(change, case, setting)
+        return self._cache[key]
+
+    def _replayed(self, change: Change, case: Case, setting: Setting) -> _Walls:
+        sums: dict[int, list[float]] = {}
+        for group in self.groups:
+            free = _without_meetings(group) if change.wait_us is not None else group
+            for cycle, wall in zip(group.ranks, replay(free, new_times(free, change, case, setting)), strict=True):
+                sums.setdefault(cycle.rank, []).append(wall)
+        everything = [wall for walls in sums.values() for wall in walls]
+        by_rank = tuple(_mean(sums[rank]) for rank in sorted(sums))
+        return _Walls(_mean(everything), by_rank)
+
+    def _gap_factor(self) -> float:
+        """Factor on gaps that makes the replayed cycle as long as the log's: profiling adds time between kernels.
+
+        1 when the trace is not longer, or when no factor would do.
+        """
+        ratio = self.log_over_trace
+        if ratio is None or ratio >= 1.0 - SAME_CYCLE:
+            return 1.0
+        goal = ratio * self._trace.mean
+        low, high = 0.0, 1.0
+        short, long = self._walls(NOTHING, PLAIN, Setting(0.0)).mean, self._trace.mean
+        if short > goal:
+            return 1.0
+        for _ in range(4):
+            middle = low + (high - low) * (goal - short) / (long - short)
+            wall = self._walls(NOTHING, PLAIN, Setting(middle)).mean
+            if abs(wall / goal - 1.0) < 1e-3:
+                break
+            if wall > goal:
+                high, long = middle, wall
+            else:
+                low, short = middle, wall
+        return middle
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
