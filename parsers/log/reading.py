@@ -49,7 +49,9 @@ class LogStream:
         last: tuple[str, LogReader] | None = None
         for path in self._paths:
             base = rotated_base(path)
-            reader = LogReader(path, last[1] if last is not None and last[0] == base else None)
+            reader = LogReader(
+                "stdin" if path == "-" else path, last[1] if last is not None and last[0] == base else None
+            )
             yield from self._file(path, reader)
             last = (base, reader)
 
@@ -79,11 +81,11 @@ class LogStream:
         if reader.servers:
             rows = Rows(tables.SERVER)
             for server in reader.servers:
-                rows.add(server_row(path, server))
+                rows.add(server_row(reader.name, server))
             batches["server"] = rows.take()
         yield batches
         problems = (*source.problems, *blocks.problems(), *reader.problems())
-        self.files.append(LogFile(path, reader.kind, blocks.lines, blocks.bytes, problems))
+        self.files.append(LogFile(reader.name, reader.kind, blocks.lines, blocks.bytes, problems))
 
 
 def read_log(paths: Sequence[Path | str], *, progress: Progress | None = None) -> LogTables:

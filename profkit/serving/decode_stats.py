@@ -163,7 +163,9 @@ class DecodeStats:
 
     def _close_stretch(self) -> None:
         if self._open:
-            self._stretches.append(pa.Table.from_batches(self._open).combine_chunks())
+            stretch = pa.Table.from_batches(self._open)
+            # A copy: slices would keep whole batches alive.
+            self._stretches.append(stretch.take(pa.array(np.arange(stretch.num_rows), pa.int64())))
         self._open, self._open_rows = [], 0
         self._stretch_number += 1
         if len(self._stretches) >= _MOST_STRETCHES:

@@ -42,8 +42,11 @@ class EraEvidence:
 
     def add(self, lengths: Floats, rates: Floats) -> None:
         """More lines; beyond :data:`EVIDENCE_LINES` they change nothing."""
-        seen = ~(np.isnan(lengths) | np.isnan(rates))
-        lengths, rates = lengths[seen][: EVIDENCE_LINES - self.count], rates[seen][: EVIDENCE_LINES - self.count]
+        wanted = EVIDENCE_LINES - self.count
+        if wanted <= 0:
+            return
+        rows = np.flatnonzero(~(np.isnan(lengths) | np.isnan(rates)))[:wanted]
+        lengths, rates = lengths[rows], rates[rows]
         self.count += len(lengths)
         self._lengths.append(lengths)
         self._rates.append(rates)
