@@ -117,10 +117,11 @@ def _default_jobs(tasks: Sequence[_Task]) -> int:
     unpacked = sum(t.size * (1 if t.label.endswith(".json") else _TYPICAL_RATIO) for t in tasks)
     if unpacked < _WORTH_WORKERS:
         return 1
-    memory = _PER_WORKER
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = cores * _PER_WORKER  # where the system does not tell
     with contextlib.suppress(ValueError, OSError):
         memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(len(tasks), len(os.sched_getaffinity(0)), memory // _PER_WORKER))
+    return max(1, min(len(tasks), cores, memory // _PER_WORKER))
 
 
 class _Meter:

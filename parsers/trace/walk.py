@@ -13,8 +13,8 @@ MAX_EVENT = 64 << 20
 # An event that is not complete within this size is looked upon as damaged if a sound one lies behind it.
 _CREDIBLE_EVENT = 256 << 10
 # Limits of the search for the next sound event, so that hostile text costs linear time.
-_RESYNC_EVENT = 1 << 20
-_RESYNC_TRIES = 200
+_RESYNC_EVENT = 256 << 10
+_RESYNC_TRIES = 20
 _SCALAR = re.compile(rb"[^,\[\]{}\"]+")
 _STRING = re.compile(rb'"[^"\\\n]*"(?=[ \t\r\n]*[,\]])')
 _OPEN, _BRACKET, _CLOSE = b"{[]"

@@ -173,10 +173,10 @@ def _repeats(runs: Sequence[RunFound], release: Release) -> Capture:
         f"{MIN_LAUNCHES} launches of each version",
         "windows of one launch are not independent: only new launches tell a change from the luck of one start",
         (
-            f"for i in $(seq {MIN_LAUNCHES}); do mkdir -p before/$i; python -m sglang.launch_server YOUR ARGUMENTS "
-            "> before/$i/server.log 2>&1 & server=$!; "
-            f"until curl -sf http://127.0.0.1:{port}/health > /dev/null; do sleep 5; done; "
-            f"{_load(port, release, batch, prompts=32 * batch, into='before/$i/bench.jsonl')}; "
+            f"for i in $(seq {MIN_LAUNCHES}); do mkdir -p before/$i",
+            "python -m sglang.launch_server YOUR ARGUMENTS > before/$i/server.log 2>&1 & server=$!",
+            f"until curl -sf http://127.0.0.1:{port}/health > /dev/null; do sleep 5; done",
+            _load(port, release, batch, prompts=32 * batch, into="before/$i/bench.jsonl"),
             "kill $server; wait $server; done",
             "# the same into after/ with the change; alternate between the two if you can",
         ),
