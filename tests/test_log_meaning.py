@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.jsonio import dumps
-from profkit.parsers.log import LogStream, find_logs, read_log
+from profkit.parsers.log import LogStream, find_logs, in_rotation_order, read_log
+from profkit.parsers.log.files import rotated_base, rotation_sorted
 from profkit.serving import interpret, steady_decode, summarise
 from profkit.serving.eras import decide_era
 from profkit.serving.stream import interpreted, summarise_stream
@@ -249,6 +250,14 @@ def test_rotated_logs_go_on(tmp_path: Path) -> None:
     assert [bool(row["flags"]) for row in rows] == [True] + [False] * 29
     (server,) = summarise(tables).servers
     assert (server.decode.lines, server.algorithm) == (30, "EAGLE3")
+
+
+def test_dated_and_numbered_parts_come_oldest_first(tmp_path: Path) -> None:
+    endings = ("-20251231.gz", "-20260101", ".10.gz", ".2", ".1", "")
+    names = [f"server.log{ending}" for ending in endings]
+    assert [path.name for path in in_rotation_order(tmp_path / name for name in sorted(names))] == names
+    assert {rotated_base(name) for name in names} == {"server.log"}
+    assert rotation_sorted(["b.log", "a.log.1", "a.log.2"]) == ["b.log", "a.log.2", "a.log.1"]
 
 
 def test_names_of_logs_in_a_run_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ _LOG_NAME = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"(?P<base>.+?)\.(?P<number>\d{1,5})(?P<packed>\.gz|\.zst|\.zip)?\Z")
+_DATED = re.compile(r"(?P<base>.+?)[-.]\d{4}-?\d\d-?\d\d(?:[T_-]?\d\d[\d:-]*)?(?:\.gz|\.zst|\.zip)?\Z", re.IGNORECASE)
 _PACKED = re.compile(r"(?:\.gz|\.zst|\.zip)\Z", re.IGNORECASE)
 _FEW: Final = 100_000
 
@@ -27,16 +28,17 @@ def find_logs(folder: Path | str) -> list[Path]:
 
 
 def in_rotation_order(paths: Iterable[Path]) -> list[Path]:
-    """Sort paths by name, with ``server.log.2`` before ``server.log.1`` before ``server.log``."""
+    """Sort paths by name, with ``server.log.2`` (or ``server.log-20260102``) before ``server.log``."""
     return sorted(paths, key=_order)
 
 
-def _order(path: Path) -> tuple[str, str, int, str]:
+def _order(path: Path) -> tuple[str, str, int, int, str]:
     name = path.name
-    match = _NUMBERED.match(name)
-    if match:
-        return str(path.parent), match["base"], -int(match["number"]), name
-    return str(path.parent), _PACKED.sub("", name), 0, name
+    if numbered := _NUMBERED.match(name):
+        return str(path.parent), numbered["base"], 1, -int(numbered["number"]), name
+    if dated := _DATED.match(name):
+        return str(path.parent), dated["base"], 0, 0, name
+    return str(path.parent), _PACKED.sub("", name), 2, 0, name
 
 
 def rotation_sorted(paths: Iterable[str]) -> list[str]:
@@ -49,5 +51,5 @@ def rotation_sorted(paths: Iterable[str]) -> list[str]:
 
 def rotated_base(path: str) -> str:
     """The name that the parts of one rotated log share."""
-    match = _NUMBERED.match(path)
+    match = _NUMBERED.match(path) or _DATED.match(path)
     return match["base"] if match else _PACKED.sub("", path)

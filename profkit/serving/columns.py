@@ -15,7 +15,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Rows: TypeAlias = pa.Table | pa.RecordBatch
 
-# The stubs know fewer argument types than the library takes.
+# The library takes more kinds of arguments than its type hints say.
 pc: Any = pa.compute
 
 

@@ -54,8 +54,8 @@ def watch(
     monitor = Monitor(_baseline(baseline))
     try:
         reader = _catch_up(follower, monitor, LogReader(log))
-        view.show(monitor, [], force=True)
         Messages(quiet).note(f"following {log}; Ctrl-C ends it")
+        view.show(monitor, [], force=True)
         _follow(follower, monitor, reader, view, interval, idle)
     except KeyboardInterrupt:
         view.close()
