@@ -30,11 +30,14 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
         parts = [piece for part in parts for piece in _apart(sequence, part)]
     graphs = [bool(sequence.in_replay[p].any()) for p in parts]
     mostly_graphs = sum(graphs) > 0.5 * len(graphs)
+    prefills = {int(p[0]) for p, graph in zip(parts, graphs, strict=True) if mostly_graphs and not graph}
+    if not anchored and not any(graphs):
+        parts, prefills = _eager_prefills(sequence, parts)
     for i, part in enumerate(parts):
         first, stop = int(part[0]), int(part[-1]) + 1
         following = int(parts[i + 1][0]) if i + 1 < len(parts) else len(sequence.op)
         if not anchored:
-            prefill = mostly_graphs and not graphs[i]
+            prefill = first in prefills
             _set(sequence, labels, first, stop, OTHER if prefill else target, prefill=prefill)
             if not prefill:
                 labels.forward[sequence.op[first:stop]] = len(labels.batch)
@@ -45,6 +48,28 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
     cut = int(remains[-1]) + 1 if len(remains) else 0
     _set(sequence, labels, 0, cut, target)
     _glue(sequence, labels, cut, int(parts[0][0]), target, last=False)
+
+
+def _eager_prefills(sequence: Sequence, parts: list[Ints]) -> tuple[list[Ints], set[int]]:
+    """Split eager stretches with more attention than others have: a prefill that no sampling sets apart from a step.
+
+    The step is what comes last, with the usual number of attention kernels; the cut is at the glue before it.
+    """
+    counts = [int(sequence.attention[p].sum()) for p in parts]
+    usual = int(np.median(counts))
+    result: list[Ints] = []
+    prefills: set[int] = set()
+    for part, count in zip(parts, counts, strict=True):
+        attention = part[sequence.attention[part]]
+        if usual < 1 or count < 1.5 * usual:
+            result.append(part)
+            continue
+        last, following = int(attention[count - usual - 1]), int(attention[count - usual])
+        glue = last + np.flatnonzero(~sequence.model[last:following])
+        cut = int(glue[-1]) if len(glue) else last
+        prefills.add(int(part[0]))
+        result += [part[part < cut], part[part >= cut]]
+    return result, prefills
 
 
 def _apart(sequence: Sequence, part: Ints) -> list[Ints]:
