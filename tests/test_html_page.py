@@ -211,6 +211,22 @@ def test_without_names_or_log_or_trace() -> None:
     read(no_trace)
 
 
+def test_evidence_leads_to_the_file() -> None:
+    """The rows and times that the page names are those of the cycle's ops in the trace."""
+    analysis, traces = loaded("eagle3")
+    text = page()
+    for rank, trace in zip(data_of(text)["timeline"]["cycles"][0]["ranks"], traces, strict=True):
+        first, last, begin, end = rank["source"]
+        starts = trace.gpu_ops.column("start_ns").to_pylist()
+        assert min(starts[first : last + 1]) == begin
+        assert max(starts[first : last + 1]) < end
+        assert f"ts {begin // 1000}.{begin % 1000:03d} to" in text
+    assert analysis.attribution is not None
+    links = {a["href"] for t, a in read(text).elements if t == "a"}
+    assert "#rank-3" in links
+    assert {str(h)[1:] for h in links} <= set(read(text).ids)
+
+
 def test_large_cycles_are_thinned_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     analysis, traces = loaded("eagle3")
     assert analysis.attribution is not None

@@ -85,7 +85,9 @@ def _cycle(
         ranks.append(
             {
                 "label": rank_label(result, place),
+                "place": place,
                 "file": visible(info.path.rpartition("/")[2], 120),
+                "source": _source(result.ops[place], row),
                 "start": int(row["start_ns"]) + shift,
                 "end": int(row["end_ns"]) + shift,
                 "segments": _segments(result.segments, numbers[place], int(row["cycle"])),
@@ -103,6 +105,12 @@ def _cycle(
         "ranks": ranks,
         "stragglers": _stragglers(result, cycle, numbers, move, origin),
     }
+
+
+def _source(ops: pa.Table, row: Mapping[str, Any]) -> list[int]:
+    """Where the cycle lies in the file: first and last row of ops, begin and end in ns as recorded."""
+    rows = [int(r or 0) for r in _in_cycle(ops, int(row["cycle"])).column("gpu_op").to_pylist()]
+    return [min(rows, default=0), max(rows, default=0), int(row["start_ns"]), int(row["end_ns"])]
 
 
 def _in_cycle(ops: pa.Table, cycle: int) -> pa.Table:

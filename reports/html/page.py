@@ -99,7 +99,7 @@ def render(
         "phase_names": [PHASE_NAMES[p] for p in PHASES],
         "activity_names": [ACTIVITY_NAMES[a] for a in ACTIVITIES],
     }
-    values = sections.context(analysis, baseline, figures, plan)
+    values = sections.context(analysis, baseline, figures, plan, shown["cycles"][:1] if shown else [])
     values |= {
         "css": Markup(_css()),  # noqa: S704 - package data
         "script": Markup(script),  # noqa: S704 - package data

@@ -16,6 +16,7 @@ from profkit.escape import visible
 from profkit.quantity import Quantity
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
+from profkit.reports.trace_events import microseconds
 from profkit.reports.wording import NOT_KNOWN, count, figure, percent
 from profkit.rules import load_rules
 from profkit.speculation.economics import Economics
@@ -67,9 +68,13 @@ def quantity(value: Quantity) -> str:
 
 
 def context(
-    analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economics | None, plan: Mapping[str, Any] | None
+    analysis: RunAnalysis,
+    baseline: RunAnalysis | None,
+    figures: Economics | None,
+    plan: Mapping[str, Any] | None,
+    shown: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The values of the template that do not come from the page itself."""
+    """The values of the template that do not come from the page itself; ``shown`` is the first cycle on view."""
     result = analysis.attribution
     runs = [analysis, *([baseline] if baseline is not None else [])]
     plot, caption = _plot(analysis, baseline, figures)
@@ -88,7 +93,8 @@ def context(
         "economics": list(_economics(figures)),
         "levers": list(_levers(plan)),
         "findings": list(_findings(analysis)),
-        "ranks": list(_ranks(result)),
+        "ranks": list(_ranks(result, shown)),
+        "shown_title": shown[0]["title"] if shown else "",
         "notes": list(_notes(analysis, baseline)),
     }
 
@@ -363,18 +369,21 @@ def _findings(analysis: RunAnalysis) -> Iterator[dict[str, Any]]:
     found = list(analysis.attribution.findings) if analysis.attribution else []
     server = analysis.server()
     found += list(server.findings) if server else []
-    for finding in found:
+    places = {i.path: n for n, i in enumerate(analysis.attribution.inputs)} if analysis.attribution else {}
+    order = ("problem", "warning", "info")
+    for finding in sorted(found, key=lambda f: order.index(f.severity)):
         yield {
             "severity": finding.severity,
             "sentence": visible(finding.sentence, 600),
-            "evidence": [visible(e, 160) for e in finding.evidence[:6]],
+            "evidence": [{"text": visible(e, 160), "rank": places.get(e)} for e in finding.evidence[:6]],
         }
 
 
-def _ranks(result: Attribution | None) -> Iterator[dict[str, str]]:
+def _ranks(result: Attribution | None, shown: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
     if result is None:
         return
-    for rank, clock, info, ops in zip(result.ranks, result.clock_offsets_us, result.inputs, result.ops, strict=True):
+    sources = {r["place"]: r["source"] for r in shown[0]["ranks"]} if shown else {}
+    for place, (rank, clock, info) in enumerate(zip(result.ranks, result.clock_offsets_us, result.inputs, strict=True)):
         cycles = rank.cycles
 
         def mean(total: float, cycles: int = cycles) -> str:
@@ -393,9 +402,17 @@ def _ranks(result: Attribution | None) -> Iterator[dict[str, str]]:
             "idle": mean(parts["idle"]),
             "clock": f"{clock.offset:+.1f} ±{clock.spread:.1f}" if known else NOT_KNOWN,
             "labelled": ", ".join(f"{k} {v:.0%}" for k, v in rank.labelled_by.items() if v >= 0.005),
-            "events": f"{ops.num_rows:,} of {info.events:,}".replace(",", "\N{NARROW NO-BREAK SPACE}"),
+            "source": _source(sources.get(place), "host op" if rank.time_source == "cpu" else "GPU op"),
             "file": visible(info.path, 200),
         }
+
+
+def _source(found: Sequence[int] | None, noun: str) -> str:
+    """``GPU op 1741 to 2610, ts 3972487135.123 to ...``: counted from 0 in file order, times in us as recorded."""
+    if found is None:
+        return NOT_KNOWN
+    first, last, begin, end = found
+    return f"{noun} {first} to {last}, ts {microseconds(begin)} to {microseconds(end)}"
 
 
 def _notes(analysis: RunAnalysis, baseline: RunAnalysis | None) -> Iterator[str]:
