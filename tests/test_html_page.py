@@ -217,7 +217,7 @@ def test_evidence_leads_to_the_file() -> None:
     text = page()
     for rank, trace in zip(data_of(text)["timeline"]["cycles"][0]["ranks"], traces, strict=True):
         first, last, begin, end = rank["source"]
-        starts = trace.gpu_ops.column("start_ns").to_pylist()
+        starts = [int(s or 0) for s in trace.gpu_ops.column("start_ns").to_pylist()]
         assert min(starts[first : last + 1]) == begin
         assert max(starts[first : last + 1]) < end
         assert f"ts {begin // 1000}.{begin % 1000:03d} to" in text
