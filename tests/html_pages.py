@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from profkit.analysis import RunAnalysis
 from profkit.attribution import attribute
+from profkit.export.whatif import whatif_table
 from profkit.finding import Finding
 from profkit.loading import load_run
 from profkit.pipeline import analyse
@@ -31,6 +32,20 @@ def loaded(name: str) -> tuple[RunAnalysis, tuple[Trace, ...]]:
     """A sample run, analysed, with its traces."""
     run = load_run(SAMPLES / name, cache=False)
     return analyse(run), run.traces
+
+
+def remembered_whatif(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Any:
+    """The whatif table, replayed once for each pair of runs: the same runs are rendered many times here."""
+    key = candidate.content_key if candidate.log and candidate.attribution else None
+    other = baseline.content_key if baseline else None
+    if key is None:
+        return whatif_table(candidate, baseline)
+    if (key, other) not in _TABLES:
+        _TABLES[key, other] = whatif_table(candidate, baseline)
+    return _TABLES[key, other]
+
+
+_TABLES: dict[tuple[str, str | None], Any] = {}
 
 
 @cache

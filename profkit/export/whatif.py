@@ -17,7 +17,7 @@ from profkit.quantity import Quantity
 
 TOLERANCE: Final = 0.0005
 _DEEPEST: Final = 5
-MOST_DRAFT_TOKENS: Final = 8
+MORE_DRAFT_TOKENS: Final = 2
 
 Point = tuple[float, list[float]]
 
@@ -31,12 +31,12 @@ def _ends(quantity: Quantity) -> list[float] | None:
     return [quantity.value, quantity.low, quantity.high]
 
 
-def _knots(at: Callable[[float], list[float] | None], least: float, most: float) -> list[list[float]] | None:
+def _knots(at: Callable[[float], list[float] | None], begin: float, most: float) -> list[list[float]] | None:
     """[us, value, low, high] such that straight lines between them follow ``at``."""
-    first, last = at(least), at(most)
+    first, last = at(begin), at(most)
     if first is None or last is None:
         return None
-    found: list[list[float]] = [[least, *first]]
+    found: list[list[float]] = [[begin, *first]]
 
     def fill(low: Point, high: Point, depth: int) -> None:
         middle = (low[0] + high[0]) / 2
@@ -44,7 +44,9 @@ def _knots(at: Callable[[float], list[float] | None], least: float, most: float)
         if value is None:
             return
         straight = [(a + b) / 2 for a, b in zip(low[1], high[1], strict=True)]
-        exact = all(abs(v - s) <= TOLERANCE * v for v, s in zip(value, straight, strict=True))
+        # Against the least of the interval: an error counts where the cycle is short.
+        least = min(low[1])
+        exact = all(abs(v - s) <= TOLERANCE * least for v, s in zip(value, straight, strict=True))
         if exact or depth >= _DEEPEST:
             if not exact:
                 found.append([middle, *value])
@@ -53,7 +55,7 @@ def _knots(at: Callable[[float], list[float] | None], least: float, most: float)
         found.append([middle, *value])
         fill((middle, value), high, depth + 1)
 
-    fill((least, first), (most, last), 0)
+    fill((begin, first), (most, last), 0)
     found.append([most, *last])
     return found
 
@@ -75,7 +77,9 @@ def whatif_table(candidate: RunAnalysis, baseline: RunAnalysis | None) -> dict[s
     """The ``whatif`` object of the page; ``None`` where the candidate's throughput or its trace is missing.
 
     ``cycle`` figures are [value, low, high] in ms, ``knots`` [us, value, low, high]; keys of ``by_draft_tokens`` are
-    numbers of verified tokens. ``tokens_per_cycle`` is running requests x accept length.
+    numbers of verified tokens. ``running`` is the number of running requests, ``tokens_per_cycle`` that times the
+    accept length. ``now`` is the throughput [value, low, high] without a change; ``scatter`` corrects low and high
+    after a change of the cycle alone, where accept length and cycle vary together.
     """
     projector = Projector(candidate, baseline)
     now = projector.project(Change())
@@ -85,53 +89,73 @@ def whatif_table(candidate: RunAnalysis, baseline: RunAnalysis | None) -> dict[s
         return None
     most = None if measured is None else max(50.0, 1.5 * measured)
     most = None if most is None else float(round(most / 10) * 10)
+    alone = Projector(candidate, None)  # what the baseline does is asked for once, not for every number of tokens
     old = candidate.facts.integer("speculative.num_draft_tokens")
     rows: dict[str, Any] = {}
     for tokens in _choices(old):
-        change = Change(draft_tokens=tokens)
-        found = projector.project(change)
+        # The costs of rows are fitted over both runs, so the baseline is needed where only the rows change.
+        own = tokens is None or tokens == old
+        found = now if own else projector.project(Change(draft_tokens=tokens))
         rows[str(tokens or 0)] = {
             "accept_len": _ends(found.accept_len_after),
             "cycle": _ends(found.candidate.cycle_after),
-            "knots": None if most is None else _knots(_candidate_at(projector, tokens), 0.0, most),
+            "knots": None if most is None else _knots(_candidate_at(alone, tokens), 0.0, most),
         }
+    probe = None if most is None else projector.project(Change(allreduce_us=most))
     return {
         "running": per_cycle / now.accept_len_before.value,
         "accept_len": now.accept_len_before.value,
         "draft_tokens": old,
-        "speculative": old is not None,
         "allreduce_us": measured,
         "most_us": most,
         "by_draft_tokens": rows,
         "throughput": now.candidate.throughput_before.value,
-        "baseline": _baseline(projector, now, most),
+        "now": _ends(now.candidate.throughput_after),
+        "scatter": _scatter(probe.candidate if probe else None),
+        "baseline": _baseline(now, probe, _baseline_at(baseline), most),
         "assumptions": list(now.assumptions),
     }
 
 
+def _scatter(arm: ArmProjection | None) -> list[float]:
+    """What low and high of the throughput are beyond tokens over cycle, as factors."""
+    cycle = _ends(arm.cycle_after) if arm else None
+    speed = _ends(arm.throughput_after) if arm else None
+    if cycle is None or speed is None:
+        return [1.0, 1.0]
+    tokens = speed[0] * cycle[0]
+    return [speed[1] * cycle[2] / tokens, speed[2] * cycle[1] / tokens]
+
+
 def _choices(old: int | None) -> list[int | None]:
-    return [None] if old is None else list(range(min(2, old), max(MOST_DRAFT_TOKENS, old) + 1))
+    return [None] if old is None else list(range(min(2, old), old + MORE_DRAFT_TOKENS + 1))
 
 
 def _candidate_at(projector: Projector, tokens: int | None) -> Callable[[float], list[float] | None]:
     return lambda us: _ends(projector.project(Change(allreduce_us=us, draft_tokens=tokens)).candidate.cycle_after)
 
 
-def _baseline(projector: Projector, now: Projection, most: float | None) -> dict[str, Any] | None:
+def _baseline_at(baseline: RunAnalysis | None) -> Callable[[float], list[float] | None]:
+    """The baseline's cycle after a change of the all-reduce; projected as a run of its own."""
+    if baseline is None:
+        return lambda _us: None
+    alone = Projector(baseline, None)
+    return lambda us: _ends(alone.project(Change(allreduce_us=us)).candidate.cycle_after)
+
+
+def _baseline(
+    now: Projection, probe: Projection | None, at: Callable[[float], list[float] | None], most: float | None
+) -> dict[str, Any] | None:
     if now.baseline is None:
         return None
-    tokens = _per_cycle(now.baseline)
-    cycle = _ends(now.baseline.cycle_before)
+    tokens, cycle = _per_cycle(now.baseline), now.baseline.cycle_before.value
     if tokens is None or cycle is None:
         return None
-
-    def at(us: float) -> list[float] | None:
-        arm = projector.project(Change(allreduce_us=us)).baseline
-        return None if arm is None else _ends(arm.cycle_after)
-
     return {
         "tokens_per_cycle": tokens,
         "throughput": now.baseline.throughput_before.value,
-        "cycle": [cycle[0]] * 3,
+        "now": _ends(now.baseline.throughput_after),
+        "scatter": _scatter(probe.baseline if probe else None),
+        "cycle": [cycle] * 3,
         "knots": None if most is None else _knots(at, 0.0, most),
     }

@@ -14,28 +14,39 @@
     return [1, 2, 3].map((k) => a[k] + share * (b[k] - a[k]));
   }
 
+  const over = (tokens, cycle) => [tokens[0] / cycle[0], tokens[1] / cycle[2], tokens[2] / cycle[1]].map((v) => 1000 * v);
+  const scattered = (figure, by) => [figure[0], figure[1] * by[0], figure[2] * by[1]];
+
   /** Both arms after the change: the same as the command whatif. */
   function project(change) {
     const row = table.by_draft_tokens[String(change.draft || 0)];
     const own = change.draft === table.draft_tokens;
-    let tokens = change.accept !== null ? [change.accept, change.accept, change.accept] : row.accept_len;
-    if (tokens === null && own) tokens = [table.accept_len, table.accept_len, table.accept_len];
+    const tokens = change.accept !== null ? [change.accept, change.accept, change.accept] : row.accept_len;
     const cycle = change.us === null ? row.cycle : row.knots && between(row.knots, change.us);
-    const result = { accept: tokens, cycle, throughput: null, baseline: null, baselineCycle: null, even: null };
+    const result = { accept: tokens, cycle, throughput: null, baseline: null, even: null };
     if (cycle && tokens) {
-      const per = 1000 * table.running;
-      result.throughput = [per * tokens[0] / cycle[0], per * tokens[1] / cycle[2], per * tokens[2] / cycle[1]];
+      result.throughput = over(tokens.map((t) => t * table.running), cycle);
+      if (own && change.accept === null) {
+        result.throughput = change.us === null ? table.now : scattered(result.throughput, table.scatter);
+      }
     }
-    if (table.baseline) {
-      const base = change.us === null ? table.baseline.cycle : table.baseline.knots && between(table.baseline.knots, change.us);
-      if (base) {
-        const per = 1000 * table.baseline.tokens_per_cycle;
-        result.baselineCycle = base;
-        result.baseline = [per / base[0], per / base[2], per / base[1]];
-        if (cycle) result.even = [cycle[0] / base[0], cycle[1] / base[2], cycle[2] / base[1]];
+    const base = table.baseline;
+    if (base) {
+      const step = change.us === null ? base.cycle : base.knots && between(base.knots, change.us);
+      if (step) {
+        const each = [base.tokens_per_cycle, base.tokens_per_cycle, base.tokens_per_cycle];
+        result.baseline = change.us === null ? base.now : scattered(over(each, step), base.scatter);
+        if (cycle) result.even = [cycle[0] / step[0], cycle[1] / step[2], cycle[2] / step[1]];
       }
     }
     return result;
+  }
+
+  /** Whether speculation pays: true, false, or null where the ranges overlap or a figure is missing. */
+  function pays(now) {
+    if (!now.throughput || !now.baseline) return null;
+    if (now.throughput[1] > now.baseline[2]) return true;
+    return now.throughput[2] < now.baseline[1] ? false : null;
   }
 
   function bar(name, figure, was, most, colour) {
@@ -73,13 +84,12 @@
 
   function verdict(now) {
     if (!now.throughput) return "The throughput after this change is not known.";
-    if (!now.baseline) return `${fixed(now.throughput[0], 1)} tok/s; without a baseline run no verdict.`;
-    const [low, high] = [now.throughput[1] / now.baseline[2], now.throughput[2] / now.baseline[1]];
+    if (!now.baseline || !now.even) return `${fixed(now.throughput[0], 1)} tok/s; without a baseline run no verdict.`;
     const speed = fixed(now.throughput[0] / now.baseline[0], 2);
-    const even = `break-even accept length ${fixed(now.even[0], 2)}, here ${fixed(now.accept[0], 2)}`;
-    if (low > 1) return `Speculation pays: ${speed} times the baseline (${even}).`;
-    if (high < 1) return `Speculation does not pay: ${speed} times the baseline (${even}).`;
-    return `Cannot say: ${speed} times the baseline, from ${fixed(low, 2)} to ${fixed(high, 2)} (${even}).`;
+    const range = now.even[2] - now.even[1] > 0.01 ? ` (${fixed(now.even[1], 2)} to ${fixed(now.even[2], 2)})` : "";
+    const even = `break-even accept length ${fixed(now.even[0], 2)}${range}, here ${fixed(now.accept[0], 2)}`;
+    const answer = { true: "Speculation pays", false: "Speculation does not pay", null: "Cannot say" }[String(pays(now))];
+    return `${answer}: ${speed} times the baseline (${even}).`;
   }
 
   function command() {
@@ -132,6 +142,6 @@
     update();
   });
   byId("eco-notes").textContent = "Upright marks: as measured. Assumed: " + table.assumptions.join("; ") + ".";
-  window.profkitProject = project;
+  window.profkitProject = (change) => { const now = project(change); return { ...now, pays: pays(now) }; };
   update();
 })();
