@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from profkit.attribution import Attribution, attribute
@@ -79,12 +81,12 @@ def test_causes_add_up_to_the_idle_time(mode: str) -> None:
 # --- collectives without a name -----------------------------------------------------------------------
 
 
-def reduce_steps() -> dict[str, object]:
+def reduce_steps() -> dict[str, Any]:
     return decode_steps(3, [*LAYER, (GENERIC, 200, 300)], period=2000)
 
 
 def test_a_generic_kernel_is_comm_until_something_tells() -> None:
-    found = attribute([trace(**reduce_steps())])  # type: ignore[arg-type]
+    found = attribute([trace(**reduce_steps())])
     assert found.cycle is not None
     assert found.cycle.headline_us["other_comm"] == pytest.approx(0.3)
     assert any(f.kind == "collective_kind_unknown" for f in found.findings)
@@ -92,9 +94,9 @@ def test_a_generic_kernel_is_comm_until_something_tells() -> None:
 
 def test_the_enclosing_annotation_tells() -> None:
     steps = reduce_steps()
-    spans = [*steps["spans"]]  # type: ignore[misc]
+    spans = [*steps["spans"]]
     spans += [("nccl:all_reduce", s + 12, 10) for _, s, _ in spans]
-    found = attribute([trace(steps["kernels"], spans)])  # type: ignore[arg-type]
+    found = attribute([trace(steps["kernels"], spans)])
     assert found.cycle is not None
     assert found.cycle.headline_us["allreduce"] == pytest.approx(0.3)
     assert {c.implementation for c in found.collectives} == {"rccl"}
@@ -107,7 +109,7 @@ def test_arguments_tell_kind_and_size() -> None:
          "group_size": 8}
         for row in (2, 5, 8)
     ]  # fmt: skip
-    found = attribute([trace(**reduce_steps(), collectives=arguments)])  # type: ignore[arg-type]
+    found = attribute([trace(**reduce_steps(), collectives=arguments)])
     row = next(c for c in found.collectives if c.kind == "all_reduce")
     assert row.message_bytes == 8192
     assert row.bus_bandwidth_gb_s is None  # one rank knows no transfer time

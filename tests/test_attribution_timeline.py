@@ -39,7 +39,7 @@ WINDOWS = st.lists(st.integers(-25, 60), min_size=2, max_size=6, unique=True).ma
 
 
 def effective(ops: list[Op]) -> list[tuple[int, int]]:
-    """Rule 3 by hand: per stream, in order of start, an op begins when those before it have ended."""
+    """By hand: per stream, in order of start, an op begins when those before it have ended."""
     result = [(0, 0)] * len(ops)
     for stream in {o.stream for o in ops}:
         free: int | None = None

@@ -187,7 +187,10 @@ def _profiler(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
 def count_findings(
     ranks: Sequence[RankAnalysis], calls: Sequence[RankCalls], facts: Facts, cycle: CycleSummary | None
 ) -> Iterator[Finding]:
-    """All-reduces per target forward against the model's layers (rule 12)."""
+    """All-reduces per target forward against the model's layers.
+
+    Silent under DP attention and expert parallelism, which change the count, and where the layers are unknown.
+    """
     if cycle is None:
         return
     per_cycle = []

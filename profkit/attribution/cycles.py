@@ -1,4 +1,4 @@
-"""Decode cycles of one rank: half-open windows of its GPU timeline, cut on the target forward's stream (rule 2)."""
+"""Decode cycles of one rank: half-open windows of its GPU timeline, cut on the target forward's stream."""
 
 from __future__ import annotations
 

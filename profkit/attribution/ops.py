@@ -105,7 +105,7 @@ class Ops:
 
 
 def effective_intervals(start: Ints, duration: Ints, stream: Ints) -> tuple[Ints, Ints]:
-    """Half-open intervals after rule 3: per stream an op begins no earlier than every op before it has ended.
+    """Half-open intervals: per stream an op begins no earlier than every op before it has ended.
 
     An op that ends inside an earlier one keeps its place with length zero.
     """

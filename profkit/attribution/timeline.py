@@ -1,6 +1,6 @@
 """The exclusive timeline: at each instant one phase and one activity, in integer nanoseconds.
 
-Rule 3 of the accounting: compute hides an all-reduce, an all-reduce hides other communication, that hides copies,
+Compute hides an all-reduce, an all-reduce hides other communication, that hides copies,
 and what is left is idle. Ties in the winning activity go to the target forward's stream, then to the op that started
 first, then to file order. Idle goes to the phase of the next op. So the parts of any window add up to its length.
 """

@@ -1,4 +1,4 @@
-"""Collectives of all ranks of one group: which cycles belong together, which calls, who waited for whom (rule 8)."""
+"""Collectives of all ranks of one group: which cycles belong together, which calls, who waited for whom."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ from profkit.attribution.ops import Ops
 
 Ints = npt.NDArray[np.int64]
 
-# What a landmark is: the phase it belongs to, and whether it opens, continues or closes it.
+# Kinds of landmarks and the phase each belongs to. DB, D, DE: a draft begins, goes on, ends; VP: a verify is prepared;
+# A: acceptance; XB, X: a draft_extend begins, goes on; VD: vLLM's drafter; V: a target forward known from elsewhere.
 _LANDMARK: Final = {
     "draft_begin": ("DB", DRAFT),
     "draft": ("D", DRAFT),
