@@ -101,7 +101,8 @@ def _subtitle(server: ServerSummary) -> str:
     if server.engine_version:
         parts.append(f"{server.engine} {visible(server.engine_version, 40)}")
     elif low:
-        parts.append(f"{server.engine} {low}" if low == high else f"{server.engine} {low} to {high}")
+        words = "" if (server.version_evidence or "").endswith("exactly") else f" ({server.version_evidence})"
+        parts.append(f"{server.engine} {low}{words}" if low == high else f"{server.engine} {low} to {high}{words}")
     parallel = [
         f"{n} {v}" for n, v in (("tp", server.tp), ("dp", server.dp), ("pp", server.pp), ("ep", server.ep)) if v
     ]

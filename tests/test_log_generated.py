@@ -119,6 +119,22 @@ def test_release_is_within_the_inferred_range() -> None:
 
 
 @needs_shared
+def test_the_era_is_that_of_the_release_or_unknown() -> None:
+    from profkit.parsers.server_args import releases
+
+    order = list(releases())
+    known = 0
+    for release in RELEASES:
+        place = order.index(release)
+        era = "A" if place <= order.index("0.5.5.post2") else "B" if place <= order.index("0.5.10.post1") else "C"
+        for row in interpret(read_log([GENERATED / f"{release}.log"])).decode.to_pylist():
+            assert row["accept_rate_era"] in (None, era), release
+            assert (row["accept_rate_era"] is None) or row["accept_rate"] is not None
+            known += row["accept_rate_era"] is not None
+    assert known > 50
+
+
+@needs_shared
 def test_meaning_columns_are_left_to_interpretation() -> None:
     path: Path = GENERATED / "0.5.23.log"
     raw = read_log([path])

@@ -144,6 +144,11 @@ def test_releases_decide_where_numbers_cannot() -> None:
     assert decide_era(lengths, rates, {**linear, "version_low": "0.5.9", "version_high": "0.5.9"}).era == "B"
     constant = np.full(20, 2.0)
     assert decide_era(constant, np.full(20, 0.5), {}).era is None  # 4 drafts by B, or 3 by C
+    mixed = np.array([2.6, 3.25, 1.0, 2.5] * 5), np.array([0.53, 0.04, 0.0, 0.5] * 5)
+    assert decide_era(*mixed, {}).era is None
+    assert decide_era(*mixed, {"version_low": "0.5.11", "version_high": "0.5.23"}).era == "C"
+    assert decide_era(*mixed, {"version_low": "0.5.9", "version_high": "0.5.23"}).era is None
+    assert decide_era(*mixed, {**linear, "version_low": "0.5.11", "version_high": "0.5.23"}).era is None
     assert decide_era(np.empty(0), np.empty(0), linear).num_draft_tokens == 4
 
 

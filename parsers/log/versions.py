@@ -58,7 +58,7 @@ def version_range(server: ServerStart) -> tuple[str | None, str | None, str | No
     named = server.argument_range()
     if named is not None:
         share = "exactly" if named.match == 1.0 else f"to {100 * named.match:.1f} %"
-        return named.low, named.high, f"names of the server arguments agree {share}"
+        return named.low, named.high, f"argument names agree {share}"
     order = releases()
     low, high = 0, len(order) - 1
     used = []
@@ -73,7 +73,7 @@ def version_range(server: ServerStart) -> tuple[str | None, str | None, str | No
         return None, None, None
     if low > high:
         return None, None, "its lines mix features of different releases (a fork or a development snapshot)"
-    return order[low], order[high], "features of its lines: " + ", ".join(used).replace("_", " ")
+    return order[low], order[high], "by " + ", ".join(used).replace("_", " ")
 
 
 @cache

@@ -64,6 +64,7 @@ class EraEvidence:
 def decide_era(lengths: Floats, rates: Floats, server: Mapping[str, Any]) -> EraDecision:
     """Which definition fits accept lengths and rates within rounding, on at least 95 % of the lines.
 
+    Without arguments, lines that fit none get the definition of their release, if it has only one.
     ``server`` may hold ``num_steps``, ``num_draft_tokens``, ``version_low`` and ``version_high``; where several
     definitions fit the numbers, the releases decide, and where those do not, the era is ``None``.
     """
@@ -83,6 +84,10 @@ def decide_era(lengths: Floats, rates: Floats, server: Mapping[str, Any]) -> Era
         fitting = {} if whole is None else {"A": whole, "B": whole}
         if drafts is not None:
             fitting["C"] = drafts + 1
+    if not fitting and not draft:
+        # Lines of several configurations fit no single divisor; the release may still have only one definition.
+        only = _eras_of(server)
+        return EraDecision(only.pop() if len(only) == 1 else None, None)
     possible = {era: n for era, n in fitting.items() if era in _eras_of(server)} if len(fitting) > 1 else fitting
     if len(possible) == 1:
         era, found = next(iter(possible.items()))
