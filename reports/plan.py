@@ -258,6 +258,20 @@ def _collectives(plan: Plan) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def _loads(plan: Plan) -> list[list[str]]:
+    """Both arms at every load that both runs were measured at; empty when it is one."""
+    rows = plan.situation.economics.by_load
+    if len(rows) < 2:
+        return []
+    return [
+        [
+            str(row.running_req), figure(row.cycle.value), figure(row.baseline_step.value), figure(row.inflation.value),
+            figure(row.accept_len.value), figure(row.speedup.value),
+        ]
+        for row in rows
+    ]  # fmt: skip
+
+
 def _others(plan: Plan) -> list[list[str]]:
     return [
         [
@@ -346,6 +360,7 @@ def document(plan: Plan, *, plots: Sequence[tuple[str, str]] = (), names: Sequen
             "spreads": _spreads(plan),
             "curve": _curve(plan),
             "economics": figures(plan, ECONOMICS),
+            "loads": _loads(plan),
             "others": _others(plan),
             "checks": [[c.title, CHECKS[c.state], c.sentence] for c in plan.checks],
             "active": active,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from profkit.collectives.cost import reference_curves
@@ -25,7 +26,7 @@ KIB = 1024.0
 
 def _row_colour(theme: style.Theme, phases: tuple[Phase, ...], activity: str) -> str:
     if activity == "allreduce":
-        return theme.activities["allreduce"] if "verify" in phases else theme.activities["comm"]
+        return theme.activities["allreduce"] if "verify" in phases else theme.tones["unsure"]
     if activity == "comm":
         return theme.activities["comm"]
     if activity == "memory":
@@ -46,11 +47,10 @@ def _short(names: Sequence[str]) -> list[str]:
     return [style.text(" ".join(w[same:]), 28) for w in words]
 
 
-def _legend(axes: Axes, used: Mapping[str, str]) -> None:
+def _legend(drawn: Figure, axes: Axes, used: Mapping[str, str]) -> None:
     """The parts that are too narrow to be named inside a bar, and all others, below the panel."""
-    for name, colour in used.items():
-        axes.barh([0], [0], color=colour, label=name)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.32), ncols=4, handlelength=1.0, columnspacing=1.4)
+    handles = [axes.barh([0], [0], color=colour, label=name) for name, colour in used.items()]
+    drawn.legend(handles=handles, loc="outside lower center", ncols=4, handlelength=1.0, columnspacing=1.4)
 
 
 def budget_plot(plan: Plan, path: Path) -> bool:
@@ -61,7 +61,7 @@ def budget_plot(plan: Plan, path: Path) -> bool:
     total = max(b.wall.value or 0.0 for b in traced)
     with style.look() as theme:
         drawn, axes = style.figure(
-            WIDTH, 1.75 + 0.52 * len(traced), title="Where one cycle goes", unit="ms per cycle", grid="x"
+            WIDTH, 1.6 + 0.5 * len(traced), title="Where one cycle goes", unit="ms per cycle", grid="x"
         )
         used: dict[str, str] = {}
         for place, found in enumerate(traced):
@@ -83,7 +83,7 @@ def budget_plot(plan: Plan, path: Path) -> bool:
         axes.set_xlim(0.0, total * 1.12)
         axes.set_yticks(range(len(traced)), _short([b.name for b in traced]))
         axes.invert_yaxis()
-        _legend(axes, used)
+        _legend(drawn, axes, used)
         style.save(drawn, path)
     return True
 
@@ -159,7 +159,7 @@ def levers_plot(plan: Plan, path: Path) -> bool:
         axes.set_yticks(range(len(ranked)), [style.text(r.lever.title, 44) for r in ranked])
         axes.invert_yaxis()
         axes.set_xlim(left=0.0)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22 if len(ranked) < 4 else -0.14), ncols=2)
+        drawn.legend(loc="outside lower center", ncols=2)
         style.save(drawn, path)
     return True
 

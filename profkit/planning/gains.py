@@ -78,14 +78,16 @@ def _spread(cases: Sequence[Quantity], source: str) -> Quantity:
     return Quantity(cases[1].value, cases[1].unit, "modelled", source, min(ends), max(ends), "model")
 
 
-def _ratio(top: Quantity, bottom: Quantity) -> Quantity:
-    if top.value is None or not bottom.value:
-        return Quantity.unknown("tokens", top.source if top.value is None else bottom.source)
-    (low, high), (least, most) = _ends(top), _ends(bottom)
-    return Quantity(
-        top.value / bottom.value, "tokens", "modelled", "cycle / baseline step, both after the change",
-        low / most, high / least, "model",
-    )  # fmt: skip
+def _ratio(tops: Sequence[Quantity], bottoms: Sequence[Quantity]) -> Quantity:
+    """Cycle over baseline step, case by case: one cause moves both arms, so the extremes of one do not meet those of
+    the other."""
+    cases = []
+    for top, bottom in zip(tops, bottoms, strict=True):
+        if top.value is None or not bottom.value:
+            return Quantity.unknown("tokens", top.source if top.value is None else bottom.source)
+        (low, high), (least, most) = _ends(top), _ends(bottom)
+        cases.append(Quantity(top.value / bottom.value, "tokens", "modelled", "", low / most, high / least, "model"))
+    return _spread(cases, "cycle / baseline step, both after the change, case by case")
 
 
 def _relative(after: Quantity, before: Quantity) -> float | None:
@@ -196,9 +198,9 @@ class Forecaster:
             steps.append(arm.cycle_after if arm else Quantity.unknown("ms", NO_BASELINE))
             notes += [note for note in own.assumptions if note not in notes]
         after, base_after = (_spread(x, "replay of the measured cycles, three cases") for x in (mine, other))
-        cycle, step = (_spread(x, "replay of the measured cycles, three cases") for x in (cycles, steps))
+        cycle = _spread(cycles, "replay of the measured cycles, three cases")
         accept = _spread(lengths, "the cases of the lever") if lengths[0] != lengths[2] else lengths[1]
-        even = _ratio(cycle, step)
+        even = _ratio(cycles, steps)
         return Gain(
             after, base_after, cycle, accept, even, _relative(after, self.at.economics.throughput),
             _pays(accept, even), assumptions=tuple(notes),
@@ -215,9 +217,7 @@ class Forecaster:
             case "wait":
                 return self._waits(effect.removed)
             case "idle":
-                removed = effect.removed or (0.0, 0.5, 1.0)
-                both = tuple(Change(idle=1.0 - share) if share else None for share in removed)
-                return _Cases(_three(both), _three(both), ("idle time goes by none, half, all of it",))
+                return self._idle(effect.removed or (0.0, 0.5, 1.0), effect.causes)
             case "compute":
                 factor = effect.factor or (1.0, 1.0, 1.0)
                 both = tuple(Change(compute_scale=dict.fromkeys(effect.phases, f)) for f in factor)
@@ -229,14 +229,24 @@ class Forecaster:
             case _:
                 return "no model"
 
+    def _idle(self, removed: tuple[float, float, float], causes: Sequence[str]) -> _Cases:
+        cycle = self.at.candidate.attribution.cycle if self.at.candidate.attribution else None
+        known = dict(cycle.idle_causes_us) if cycle else {}
+        total = sum(known.values())
+        share = sum(known.get(cause, 0.0) for cause in causes) / total if causes and total else 1.0
+        both = tuple(Change(idle=1.0 - r * share) if r * share else None for r in removed)
+        what = f"the {share:.0%} of idle time with a cause it can remove" if causes and total else "idle time"
+        return _Cases(_three(both), _three(both), (f"{what}: none, half or all of it goes",))
+
     def _waits(self, removed: tuple[float, float, float] | None) -> _Cases | str:
-        calls = arms.target_allreduce(self.at.candidate)
-        waits = [(c.wait_us, c.calls_per_cycle) for c in calls if c.wait_us is not None]
-        if not waits:
-            return "waiting needs the traces of all ranks"
-        mean = sum(w * n for w, n in waits) / sum(n for _, n in waits)
-        both = tuple(Change(wait_us=mean * (1.0 - share)) if share else None for share in removed or (0.0, 0.5, 1.0))
-        return _Cases(_three(both), _three(both), ("waiting for late ranks goes by none, half, all of it",))
+        cases: list[_Three] = []
+        for run in (self.at.candidate, self.at.baseline):
+            mean = _mean_wait_us(run) if run is not None else None
+            if mean is None and run is self.at.candidate:
+                return "waiting needs the traces of all ranks"
+            shares = removed or (0.0, 0.5, 1.0)
+            cases.append(_three([Change(wait_us=mean * (1.0 - s)) if s and mean is not None else None for s in shares]))
+        return _Cases(cases[0], cases[1], ("waiting for late ranks goes by none, half, all of it",))
 
     def _longer(self, most: float, why: str) -> _Cases | str:
         now = self.at.economics.accept_len.value
@@ -298,6 +308,11 @@ def _three(cases: Sequence[Change | None]) -> _Three:
 def _cheaper(wanted_us: float, today_us: float | None) -> Change | None:
     """An all-reduce at ``wanted_us``, but never dearer than today."""
     return None if today_us is not None and wanted_us >= today_us else Change(allreduce_us=wanted_us)
+
+
+def _mean_wait_us(run: RunAnalysis) -> float | None:
+    waits = [(c.wait_us, c.calls_per_cycle) for c in arms.target_allreduce(run) if c.wait_us is not None]
+    return sum(w * n for w, n in waits) / sum(n for _, n in waits) if waits else None
 
 
 def _transfer_us(run: RunAnalysis) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from profkit.attribution.result import RankResult
 from profkit.planning.levers import Lever, Measured, flag_table, named_flags, named_variables, version_key
 from profkit.planning.situation import Situation
 
@@ -86,6 +87,18 @@ def _one_of(values: tuple[object, ...]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def _device(at: Situation) -> str | None:
+    """Whether the target runs on a GPU; the CPU engine has neither graphs nor NCCL."""
+    device = at.facts.text("server_args.device")
+    if device == "cpu" or any(r.time_source == "cpu" for r in _ranks(at)):
+        return "a CPU"
+    return "a GPU" if device or at.facts.text("gpu.name") or at.facts.text("gpu.sm") else None
+
+
+def _ranks(at: Situation) -> tuple[RankResult, ...]:
+    return at.candidate.attribution.ranks if at.candidate.attribution else ()
+
+
 def _hardware(lever: Lever, at: Situation) -> Iterator[GateResult]:
     gate, facts = lever.gate, at.facts
     sm = facts.text("gpu.sm")
@@ -112,6 +125,9 @@ def _hardware(lever: Lever, at: Situation) -> Iterator[GateResult]:
     if gate.nccl_since:
         ok = version_key(nccl) >= version_key(gate.nccl_since) if nccl else None
         yield _same("nccl_version", f"NCCL {gate.nccl_since} or later", nccl, ok)
+    if gate.gpu is not None:
+        here = _device(at)
+        yield _same("device", "a GPU" if gate.gpu else "a CPU", here, (here == "a GPU") == gate.gpu if here else None)
     if gate.custom_allreduce is not None:
         yield _custom_allreduce(tp, link, facts.flag("link.p2p"))
 

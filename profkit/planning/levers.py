@@ -72,13 +72,17 @@ class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moe: bool | None = None
     implementation: str | None = None
     custom_allreduce: bool | None = None
+    gpu: bool | None = None
     arguments: tuple[ArgumentIs, ...] = ()
     asks: tuple[str, ...] = ()
     measured: tuple[Measured, ...] = ()
 
 
 class Effect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the gain is computed. ``removed`` and ``factor`` run from the least to the most favourable case."""
+    """How the gain is computed. ``removed`` and ``factor`` run from the least to the most favourable case.
+
+    ``causes`` are the causes of idle time that a lever can remove; all when none is named.
+    """
 
     model: EffectModel
     why: str = ""
@@ -88,6 +92,7 @@ class Effect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     factor: tuple[float, float, float] | None = None
     relative: tuple[float, float, float] | None = None
     phases: tuple[Phase, ...] = ()
+    causes: tuple[str, ...] = ()
     most: float | None = None
 
 

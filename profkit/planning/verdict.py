@@ -21,6 +21,14 @@ ACTIVITY_WORDS: dict[Activity, str] = {
     "memory": "copies",
     "idle": "idle time",
 }
+# Causes of idle time, as attribution names them.
+IDLE_WORDS = {
+    "host_sync": "the host waiting for the GPU before it launches on",
+    "cpu_draft": "drafting on the CPU",
+    "scheduler": "the scheduler between two cycles",
+    "host_bound": "the host launching late",
+    "launch": "launch latency",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,17 @@ def _inside(title: str) -> str:
     return title if word[1:] != word[1:].lower() else title[0].lower() + title[1:]
 
 
+def _idle_cause(at: Situation) -> str:
+    """What most of the idle time waits for, where attribution could tell."""
+    cycle = at.candidate.attribution.cycle if at.candidate.attribution else None
+    causes = dict(cycle.idle_causes_us) if cycle else {}
+    total = sum(causes.values())
+    name, most = max(causes.items(), key=lambda pair: pair[1], default=("unknown", 0.0))
+    if not total or most < total / 2 or name not in IDLE_WORDS:
+        return ""
+    return f"; {most / total:.0%} of all idle time is {IDLE_WORDS[name]}"
+
+
 def _where(at: Situation, found: Bottleneck | None) -> str:
     e = at.economics
     if found is None or at.cycles is None:
@@ -87,6 +106,8 @@ def _where(at: Situation, found: Bottleneck | None) -> str:
         return f"Where the time of the cycle{cycle} goes cannot be said: there is no trace."
     cycle_ms = e.cycle.value if e.cycle.value is not None else at.cycles.wall_us.mean / 1e3
     text = f"{found.share:.0%} of each {cycle_ms:.1f} ms cycle is {ACTIVITY_WORDS[found.activity]} in {found.phase}"
+    if found.activity == "idle":
+        text += _idle_cause(at)
     call, calls = e.allreduce_per_call, e.allreduce_calls_per_cycle
     if found.activity == "allreduce" and call.value is not None and calls.value is not None:
         text += f": {calls.value:.0f} calls of {call.value:.0f} us"
@@ -202,7 +223,8 @@ def verdict(at: Situation, levers: tuple[RankedLever, ...], checks: tuple[Check,
     where = _where(at, found)
     broken = [c for c in checks if c.state == "fail" and c.name != "nccl_latency_model"]
     if broken:
-        where += f" ({len(broken)} consistency check{'s' if len(broken) > 1 else ''} failed: section 7.)"
+        failed = f"{len(broken)} consistency check{'s' if len(broken) > 1 else ''} failed"
+        where = f"{where.removesuffix('.')} (with care: {failed}, section 7)."
     return Verdict(
         found,
         first.lever.id if first else None,
