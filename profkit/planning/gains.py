@@ -11,7 +11,7 @@ from profkit.analysis import RunAnalysis
 from profkit.collectives.cost import reference_curves
 from profkit.planning.levers import Lever
 from profkit.planning.situation import Situation
-from profkit.projection import ArmProjection, Change, Projection, Projector
+from profkit.projection import Change, Projection, Projector
 from profkit.quantity import Quantity
 from profkit.speculation import arm as arms
 
@@ -49,6 +49,18 @@ class _Cases:
     candidate: _Three
     baseline: _Three
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Arms:
+    """Both arms after one change."""
+
+    throughput: Quantity
+    cycle: Quantity
+    accept_len: Quantity
+    baseline_throughput: Quantity
+    baseline_step: Quantity
+    notes: tuple[str, ...]
 
 
 def unknown_gain(why: str) -> Gain:
@@ -107,6 +119,7 @@ class Forecaster:
 
     at: Situation
     _projector: Projector = field(init=False)
+    _known: dict[str, Projection] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._projector = Projector(self.at.candidate, self.at.baseline)
@@ -127,8 +140,11 @@ class Forecaster:
                 return unknown_gain(cases) if isinstance(cases, str) else self._projected(cases)
 
     def project(self, change: Change) -> Projection:
-        """Both arms after a change."""
-        return self._projector.project(change)
+        """Both arms after a change; each is replayed once."""
+        key = repr(change)
+        if key not in self._known:
+            self._known[key] = self._projector.project(change)
+        return self._known[key]
 
     def _as_baseline(self) -> Gain:
         found = self.at.economics
@@ -188,15 +204,14 @@ class Forecaster:
         mine, other, cycles, steps, lengths = [], [], [], [], []
         notes: list[str] = list(cases.notes)
         for candidate, baseline in zip(cases.candidate, cases.baseline, strict=True):
-            own = self.project(candidate or Change())
-            base = own if baseline == candidate else self.project(baseline or Change())
-            mine.append(own.candidate.throughput_after)
-            cycles.append(own.candidate.cycle_after)
-            lengths.append(own.accept_len_after)
-            arm: ArmProjection | None = base.baseline
-            other.append(arm.throughput_after if arm else Quantity.unknown("tok/s", NO_BASELINE))
-            steps.append(arm.cycle_after if arm else Quantity.unknown("ms", NO_BASELINE))
-            notes += [note for note in own.assumptions if note not in notes]
+            own = self._arms(candidate)
+            base = own if baseline == candidate else self._arms(baseline)
+            mine.append(own.throughput)
+            cycles.append(own.cycle)
+            lengths.append(own.accept_len)
+            other.append(base.baseline_throughput)
+            steps.append(base.baseline_step)
+            notes += [note for note in own.notes if note not in notes]
         after, base_after = (_spread(x, "replay of the measured cycles, three cases") for x in (mine, other))
         cycle = _spread(cycles, "replay of the measured cycles, three cases")
         accept = _spread(lengths, "the cases of the lever") if lengths[0] != lengths[2] else lengths[1]
@@ -204,6 +219,21 @@ class Forecaster:
         return Gain(
             after, base_after, cycle, accept, even, _relative(after, self.at.economics.throughput),
             _pays(accept, even), assumptions=tuple(notes),
+        )  # fmt: skip
+
+    def _arms(self, change: Change | None) -> _Arms:
+        """Both arms after a change; as measured, without any range of a projection, where nothing changes."""
+        found = self.at.economics
+        if change is None:
+            step = found.baseline_step
+            return _Arms(found.throughput, found.cycle, found.accept_len, found.baseline_throughput, step, ())
+        after = self.project(change)
+        base = after.baseline
+        return _Arms(
+            after.candidate.throughput_after, after.candidate.cycle_after, after.accept_len_after,
+            base.throughput_after if base else Quantity.unknown("tok/s", NO_BASELINE),
+            base.cycle_after if base else Quantity.unknown("ms", NO_BASELINE),
+            after.assumptions,
         )  # fmt: skip
 
     def _cases(self, lever: Lever) -> _Cases | str:
