@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from profkit.collectives import cost
 from profkit.rules import load_rules
 from profkit.run import Fact, Facts
-from profkit.speculation import acceptance, depth, economics, roofline
+from profkit.speculation import acceptance, amdahl, depth, economics, roofline
 
 # --- acceptance ----------------------------------------------------------------------------------
 
@@ -117,6 +120,24 @@ def test_cost_of_one_draft_step_from_two_published_depths() -> None:
     assert pytest.approx(0.43, abs=0.005) == (14.24 - 12.94) / 3
 
 
+def test_amdahl_on_both_arms() -> None:
+    cycle, share = 1000 * 2.0 / 60, 25.0 / (1000 * 2.0 / 60)
+    # The all-reduce at half its time and for nothing: 96 and 240 tok/s.
+    assert 1000 * 2.0 / amdahl.shortened_cycle(cycle, share, 2.0) == pytest.approx(96, abs=0.05)
+    assert 1000 * 2.0 / amdahl.shortened_cycle(cycle, share, math.inf) == pytest.approx(240, abs=0.05)
+    assert amdahl.shortened_cycle(cycle, share, 1.0) == pytest.approx(cycle)
+    step = 1000 / 82
+    before = amdahl.speedup_after(2.0, cycle, share, step, 0.8, 1.0)
+    after = amdahl.speedup_after(2.0, cycle, share, step, 0.8, math.inf)
+    assert before == pytest.approx(0.732, abs=5e-4)
+    # The baseline, which spends a larger share in it, gains more.
+    assert after < before
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        amdahl.shortened_cycle(cycle, 1.2, 2.0)
+    with pytest.raises(ValueError, match="left"):
+        amdahl.speedup_after(2.0, cycle, 1.0, step, 0.5, math.inf)
+
+
 # --- all-reduce ----------------------------------------------------------------------------------
 
 
@@ -133,6 +154,26 @@ def test_nccl_latencies_of_eight_ranks_on_pcie() -> None:
     assert cost.nccl_model(8, None).value is None
     with pytest.raises(ValueError, match="no entry"):
         cost.nccl_latencies(1, "pcie")
+
+
+def test_nccl_latencies_follow_the_release() -> None:
+    def table(version: str) -> dict[tuple[str, str], float]:
+        return {(x.algorithm, x.protocol): x.time_us for x in cost.nccl_latencies(8, "pcie", version)}
+
+    assert (
+        table("2.28.9")
+        == table("2.23.4")
+        == {(x.algorithm, x.protocol): x.time_us for x in cost.nccl_latencies(8, "pcie")}
+    )
+    # Before 2.23 the tree's Simple figure was that of a 256 KiB chunk.
+    assert ("tree", "Simple") not in table("2.22.3")
+    assert table("2.22.3")["ring", "LL"] == pytest.approx(20.6)
+    assert table("2.10.3")["ring", "LL"] == pytest.approx(3.6 + 14 * 1.0)
+    assert cost.nccl_model(8, "pcie", "2.4.8").value is None
+    assert "2.4.8" in cost.nccl_model(8, "pcie", "2.4.8").source
+    assert cost.nccl_model(8, "pcie", "no version").value == pytest.approx(20.6)
+    with pytest.raises(ValueError, match="no entry"):
+        cost.nccl_latencies(8, "pcie", "2.4.8")
 
 
 def test_bandwidths() -> None:
@@ -168,6 +209,39 @@ def test_a_fit_finds_the_line_it_was_given(alpha: float, beta: float, sizes: lis
     assert fit.alpha_us == pytest.approx(alpha, rel=1e-6, abs=1e-6)
     assert fit.beta_us_per_kib == pytest.approx(beta, rel=1e-6)
     assert fit.residual_us == pytest.approx(0, abs=1e-6)
+
+
+def test_a_fit_knows_how_sure_it_is() -> None:
+    rng = np.random.default_rng(7)
+    sizes = np.array([8, 16, 32, 64, 128, 256]) * 1024.0
+    held = 0
+    for _ in range(400):
+        points = [(float(s), 30.0 + 0.8 * s / 1024 + float(rng.normal(0, 4))) for s in sizes]
+        fit = cost.fit_size_latency(points, "noisy")
+        assert fit is not None
+        answer = fit.predict(48 * 1024)
+        assert answer.low is not None
+        assert answer.high is not None
+        held += answer.low <= 30.0 + 0.8 * 48 <= answer.high
+    # A 95 % interval holds the truth in 95 % of 400 trials, give or take three standard deviations.
+    assert 0.917 <= held / 400 <= 0.983
+    two = cost.fit_size_latency([(4096, 45.0), (65536, 344.0)], "two points")
+    assert two is not None
+    assert two.predict(8192).low is None
+    assert "outside the measured sizes" in two.predict(1 << 20).source
+    assert "outside" not in two.predict(8192).source
+
+
+def test_a_curve_of_nccl_tests() -> None:
+    rows = [("all_reduce_perf", 65536, 41.2), ("all_reduce_perf", 65536, 40.8), ("all_reduce_perf", 16384, 23.0),
+            ("all_gather_perf", 16384, 1.0), ("all_reduce_perf", 0, 5.0), ("all_reduce_perf", 8, None)]  # fmt: skip
+    curve = cost.curve_of_nccl_tests(rows, "file")
+    assert curve is not None
+    assert curve.points == ((16384.0, 23.0), (65536.0, 40.8))
+    assert curve.at(1000) == 23.0
+    assert curve.at(40960) == pytest.approx((23.0 + 40.8) / 2)
+    assert curve.at(114688) == pytest.approx(40.8 + 17.8)
+    assert cost.curve_of_nccl_tests([("all_gather_perf", 8, 1.0)], "file") is None
 
 
 def test_algorithms_rank_as_they_should() -> None:

@@ -33,7 +33,7 @@ def accept_len(rows: int) -> float:
     return total
 
 
-def scenario(hardware: Hardware, serving: Serving, seed: int) -> Scenario:
+def scenario(hardware: Hardware, serving: Serving, seed: int, overhead_ns: float = 0.0) -> Scenario:
     return Scenario(
         name="grid",
         config="grid",
@@ -43,7 +43,7 @@ def scenario(hardware: Hardware, serving: Serving, seed: int) -> Scenario:
         drafter=Drafter(conditional_acceptance=ACCEPTANCE),
         hardware=hardware,
         serving=serving,
-        recording=Recording(cycles=6, log_lines=40, log_cycles=48),
+        recording=Recording(cycles=6, log_lines=40, log_cycles=48, op_overhead_ns=overhead_ns),
     )
 
 
@@ -64,6 +64,7 @@ class Physics:
     name: str
     hardware: Hardware
     eager: bool = False
+    overhead_ns: float = 0.0  # what recording adds before each op; the log has none of it
 
     def serving(self, serving: Serving) -> Serving:
         return replace(serving, target_graph=not self.eager)
@@ -76,15 +77,18 @@ GRID = (
     Physics("jitter", replace(FAST, transfer_jitter=0.08, compute_jitter=0.08)),
     Physics("launch-bound", replace(FAST, allreduce_alpha_us=30.0), eager=True),
     Physics("clock-offset", replace(FAST, clock_offset_us=(0.0, 250.0))),
+    Physics("profiled", FAST, overhead_ns=1500.0),
+    Physics("host-paced", replace(FAST, allreduce_alpha_us=10.0, allreduce_us_per_kib=0.2, host_speed=1.3), eager=True),
 )
+STRAGGLER, HOST_PACED = 1, 6
 
 
 @cache
 def arms(index: int) -> tuple[RunAnalysis, RunAnalysis]:
     physics = GRID[index]
     return (
-        analysed(scenario(physics.hardware, physics.serving(EAGLE), 1)),
-        analysed(scenario(physics.hardware, physics.serving(PLAIN), 2)),
+        analysed(scenario(physics.hardware, physics.serving(EAGLE), 1, physics.overhead_ns)),
+        analysed(scenario(physics.hardware, physics.serving(PLAIN), 2, physics.overhead_ns)),
     )
 
 
@@ -143,15 +147,61 @@ def test_fewer_draft_tokens(rows: int) -> None:
     assert given.baseline.gain == pytest.approx(0)
 
 
-def test_cheaper_compute() -> None:
-    candidate, baseline = arms(0)
-    projected = project(candidate, baseline, Change(compute_scale={"verify": 0.7, "decode": 0.7}))
-    faster = replace(FAST, dense_compute_us=FAST.dense_compute_us * 0.7, expert_compute_us=FAST.expert_compute_us * 0.7)
-    truth = analysed(scenario(faster, EAGLE, 6))
+@pytest.mark.parametrize(("index", "factor"), [(0, 0.7), (STRAGGLER, 0.4), (HOST_PACED, 0.5), (HOST_PACED, 2.0)])
+def test_other_compute_on_both_arms(index: int, factor: float) -> None:
+    physics = GRID[index]
+    candidate, baseline = arms(index)
+    projected = project(candidate, baseline, Change(compute_scale={"verify": factor, "decode": factor}))
+    before = physics.hardware
+    other = replace(
+        before,
+        dense_compute_us=before.dense_compute_us * factor,
+        expert_compute_us=before.expert_compute_us * factor,
+    )
+    truth = analysed(scenario(other, physics.serving(EAGLE), 6))
+    base_truth = analysed(scenario(other, physics.serving(PLAIN), 7))
+    accept = projected.accept_len_before.require()
+    check(*steps_per_second(projected.candidate.throughput_after, accept), throughput(truth))
+    assert projected.baseline is not None
+    check(*steps_per_second(projected.baseline.throughput_after, 1.0), throughput(base_truth))
+
+
+def test_a_straggler_that_is_mended() -> None:
+    candidate, _ = arms(STRAGGLER)
+    projected = project(candidate, None, Change(wait_us=0.0))
+    truth = analysed(scenario(replace(GRID[STRAGGLER].hardware, rank_slowdown=()), EAGLE, 8))
     check(
         *steps_per_second(projected.candidate.throughput_after, projected.accept_len_before.require()),
         throughput(truth),
     )
+
+
+def test_profiling_is_said_to_cost_time() -> None:
+    candidate, baseline = arms(5)
+    found = project(candidate, baseline, Change(allreduce_us=10.0))
+    assert any("traced cycle is" in text for text in found.assumptions)
+    paced, plain = arms(HOST_PACED)
+    assert any("late launch" in text for text in project(paced, plain, Change(allreduce_us=5.0)).assumptions)
+
+
+def test_changes_together_and_alone() -> None:
+    candidate, baseline = arms(0)
+    found = project(candidate, baseline, Change(allreduce_us=10.0, draft_tokens=2, acceptance=(0.62, 0.31, 0.14)))
+    assert [one.part for one in found.alone] == ["allreduce_us", "draft_tokens"]
+    assert found.accept_len_after.require() == pytest.approx(1.62)
+    before = found.candidate.throughput_before.require()
+    gains = [one.candidate_throughput.require() / before for one in found.alone]
+    assert found.candidate.throughput_after.require() / before != pytest.approx(gains[0] * gains[1], rel=0.01)
+    assert project(candidate, baseline, Change(allreduce_us=10.0)).alone == ()
+
+
+def test_a_trace_without_a_log_gives_cycles() -> None:
+    candidate, baseline = (replace(arm, log=None) for arm in arms(0))
+    found = project(candidate, baseline, Change(allreduce_us=10.0))
+    assert found.candidate.cycle_after.require() < found.candidate.cycle_before.require()
+    assert found.break_even_accept_len_after.value is not None
+    assert found.candidate.throughput_after.value is None
+    assert found.pays is None
 
 
 def test_a_change_of_nothing_changes_nothing() -> None:
@@ -212,11 +262,39 @@ def test_without_a_trace_only_acceptance_can_be_projected() -> None:
         Change(allreduce_us=-1),
         Change(compute_scale={"verify": -1.0}),
         Change(allreduce_us=1, allreduce_curve=SizeLatency(1, 1, "x")),
+        Change(acceptance=(0.5, 0.6)),
+        Change(acceptance=(1.5,)),
+        Change(acceptance=(0.5,), accept_len=1.5),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(change: Change) -> None:
     with pytest.raises(UsageError):
         change.check(4)
+
+
+NCCL_TESTS = """# nThread 1 nGpus 8 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+       14336          7168  bfloat16     sum      -1    20.00    0.71    1.24      0    20.00    0.72    1.25      0
+       57344         28672  bfloat16     sum      -1    20.00    1.59    2.78      0    20.00    1.61    2.81      0
+"""
+
+
+def test_output_of_nccl_tests_is_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["whatif", str(STORY / "eagle3"), "-b", str(STORY / "baseline"), "--format", "json"]
+    (tmp_path / "all_reduce.log").write_text(NCCL_TESTS)
+    assert profkit([*arguments, "--allreduce-curve", str(tmp_path / "all_reduce.log")]) == 0
+    by_curve = json.loads(capsys.readouterr().out)
+    assert profkit([*arguments, "--allreduce-us", "20"]) == 0
+    by_time = json.loads(capsys.readouterr().out)
+    assert by_curve["change"] == {"allreduce_curve": "nccl-tests in all_reduce.log"}
+    for arm in ("candidate", "baseline"):
+        assert by_curve[arm]["cycle_after"]["value"] == pytest.approx(by_time[arm]["cycle_after"]["value"], rel=0.01)
+    (tmp_path / "other.log").write_text("nothing of the kind\n")
+    assert profkit([*arguments, "--allreduce-curve", str(tmp_path / "other.log")]) == 3
+    assert profkit([*arguments, "--allreduce-curve", "nonsense"]) == 2
+    assert profkit([*arguments, "--acceptance", "0.5,x"]) == 2
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,6 +310,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == text
     assert profkit([*arguments, "--allreduce-us", "20"]) == 0
     assert "break-even accept length" in capsys.readouterr().out
+    assert profkit([*arguments, "--allreduce-us", "20", "--accept-len", "3"]) == 0
+    assert "Gains do not add up" in capsys.readouterr().out
     assert profkit([*arguments, "--accept-len", "4.5"]) == 2
     assert profkit(arguments) == 2
     assert profkit([*arguments, "--compute", "nonsense=1"]) == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -59,15 +59,17 @@ class NcclLatency:
     time_us: float
 
 
-def _table(version: str | None) -> dict[str, Any]:
+def _table(version: str | None) -> dict[str, Any] | None:
+    """The table of an NCCL release; the newest when the release is not known, none when it is older than all."""
     tables: list[dict[str, Any]] = load_rules("hardware")["nccl_latency"]
-    if version:
-        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-        for table in tables:
-            since = tuple(int(part) for part in table["since"].split("."))
-            if numbers >= since:
-                return table
-    return tables[0]
+    numbers = _numbers(version or "")
+    if len(numbers) < 2:
+        return tables[0]
+    return next((table for table in tables if numbers >= _numbers(table["since"])), None)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def nccl_latencies(ranks: int, link: str, version: str | None = None) -> tuple[NcclLatency, ...]:
@@ -76,10 +78,10 @@ def nccl_latencies(ranks: int, link: str, version: str | None = None) -> tuple[N
     NCCL's tree within a node is a chain, so both algorithms walk 2 (n - 1) hops. ``link`` is ``pcie`` or ``nvlink``.
 
     Raises:
-        ValueError: another link, or fewer than two ranks.
+        ValueError: another link, fewer than two ranks, or a release older than the tables.
     """
     table = _table(version)
-    if link not in table["hop_us"] or ranks < 2:
+    if table is None or link not in table["hop_us"] or ranks < 2:
         raise ValueError(f"NCCL's table has no entry for {ranks} rank(s) over {link}")
     found = []
     for algorithm, protocol in product(("ring", "tree"), ("LL", "LL128", "Simple")):
@@ -97,9 +99,11 @@ def nccl_model(ranks: int | None, link: str | None, version: str | None = None) 
     """
     if ranks is None or ranks < 2 or link not in ("pcie", "nvlink"):
         return Quantity.unknown("us", "the number of ranks or the kind of link is not known")
+    table = _table(version)
+    if table is None:
+        return Quantity.unknown("us", f"no latency table of NCCL {version} is at hand")
     found = [x for x in nccl_latencies(ranks, link, version) if not (link == "pcie" and x.protocol == "LL128")]
     times = sorted(found, key=lambda x: x.time_us)
-    table = _table(version)
     parts = ", ".join(f"{x.algorithm}/{x.protocol} {x.time_us:.1f}" for x in found)
     return Quantity(
         times[0].time_us,
@@ -112,11 +116,24 @@ def nccl_model(ranks: int | None, link: str | None, version: str | None = None) 
     )
 
 
+class Curve(Protocol):
+    """Time of an all-reduce over its size."""
+
+    @property
+    def source(self) -> str:
+        """Where the curve came from."""
+
+    def at(self, size_bytes: float) -> float:
+        """Microseconds for ``size_bytes``."""
+
+
 @dataclass(frozen=True, slots=True)
 class SizeLatency:
     """T(s) = alpha + beta s: ``alpha_us``, ``beta_us_per_kib``, and where it came from.
 
-    ``residual_us`` is the standard deviation of the points about the line, ``None`` with two points.
+    ``residual_us`` is the standard deviation of the points about the line, ``alpha_se_us`` and ``beta_se`` the
+    standard errors of both parameters and ``covariance`` theirs together; ``None`` with two points, which any line
+    fits.
     """
 
     alpha_us: float
@@ -126,10 +143,34 @@ class SizeLatency:
     residual_us: float | None = None
     smallest_bytes: float | None = None
     largest_bytes: float | None = None
+    alpha_se_us: float | None = None
+    beta_se: float | None = None
+    covariance: float | None = None
 
     def at(self, size_bytes: float) -> float:
         """Time of one all-reduce of ``size_bytes``, in microseconds."""
         return self.alpha_us + self.beta_us_per_kib * size_bytes / KIB
+
+    def predict(self, size_bytes: float) -> Quantity:
+        """The time at a size, with the 95 % interval of the line (Student's t, points - 2 degrees of freedom); no
+        interval with two points."""
+        value = self.at(size_bytes)
+        text = f"{self.alpha_us:.1f} us + {self.beta_us_per_kib:.2f} us/KiB x {size_bytes / KIB:.1f} KiB, {self.source}"
+        if self.smallest_bytes and self.largest_bytes and not self.smallest_bytes <= size_bytes <= self.largest_bytes:
+            text += ", outside the measured sizes"
+        if self.alpha_se_us is None or self.beta_se is None or self.covariance is None:
+            return Quantity(value, "us", "modelled", text, n=self.points or None)
+        kib = size_bytes / KIB
+        variance = self.alpha_se_us**2 + 2 * kib * self.covariance + (kib * self.beta_se) ** 2
+        half = student_quantile(self.points - 2) * float(np.sqrt(max(variance, 0.0)))
+        return Quantity(value, "us", "modelled", text, value - half, value + half, "ci95", self.points)
+
+
+def student_quantile(freedom: int) -> float:
+    """97.5 % quantile of Student's t distribution."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, freedom))
 
 
 def fit_size_latency(points: Sequence[tuple[float, float]], source: str) -> SizeLatency | None:
@@ -143,10 +184,44 @@ def fit_size_latency(points: Sequence[tuple[float, float]], source: str) -> Size
     (alpha, beta), *_ = np.linalg.lstsq(design, y, rcond=None)
     if beta < 0:
         return None
-    residual = None
+    residual = alpha_se = beta_se = covariance = None
     if len(points) > 2:
         residual = float(np.sqrt(((y - design @ [alpha, beta]) ** 2).sum() / (len(points) - 2)))
-    return SizeLatency(float(alpha), float(beta), source, len(points), residual, min(sizes), max(sizes))
+        spread = residual**2 * np.linalg.inv(design.T @ design)
+        alpha_se, beta_se = (float(np.sqrt(max(spread[i, i], 0.0))) for i in (0, 1))
+        covariance = float(spread[0, 1])
+    return SizeLatency(
+        float(alpha), float(beta), source, len(points), residual, min(sizes), max(sizes), alpha_se, beta_se, covariance
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """Measured (bytes, microseconds), in rising size: linear between points, flat below the first, and beyond the
+    last with the slope of the last two."""
+
+    points: tuple[tuple[float, float], ...]
+    source: str
+
+    def at(self, size_bytes: float) -> float:
+        """Time of one all-reduce of ``size_bytes``, in microseconds."""
+        sizes, times = zip(*self.points, strict=True)
+        if size_bytes <= sizes[-1] or len(sizes) < 2:
+            return float(np.interp(size_bytes, sizes, times))
+        slope = max((times[-1] - times[-2]) / (sizes[-1] - sizes[-2]), 0.0)
+        return float(times[-1] + slope * (size_bytes - sizes[-1]))
+
+
+def curve_of_nccl_tests(rows: Sequence[tuple[str, int | None, float | None]], source: str) -> MeasuredCurve | None:
+    """A curve from rows of nccl-tests: (test, bytes, microseconds); of several times at one size the least counts.
+
+    Rows of other tests than all-reduce are left out; ``None`` when nothing is left.
+    """
+    best: dict[int, float] = {}
+    for test, size, time in rows:
+        if size and time and time > 0 and (not test or "all_reduce" in test.replace("AllReduce", "all_reduce")):
+            best[size] = min(best.get(size, time), time)
+    return MeasuredCurve(tuple((float(s), best[s]) for s in sorted(best)), source) if best else None
 
 
 def crossover_bytes(first: SizeLatency, second: SizeLatency) -> float | None:

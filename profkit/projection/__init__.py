@@ -2,6 +2,6 @@
 
 from profkit.projection.change import Change
 from profkit.projection.project import Projector, project
-from profkit.projection.result import ArmProjection, Projection
+from profkit.projection.result import Alone, ArmProjection, Projection
 
-__all__ = ["ArmProjection", "Change", "Projection", "Projector", "project"]
+__all__ = ["Alone", "ArmProjection", "Change", "Projection", "Projector", "project"]

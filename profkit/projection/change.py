@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from profkit.collectives.cost import SizeLatency
+from profkit.collectives.cost import Curve
 from profkit.errors import UsageError
 from profkit.words import Phase
 
@@ -16,15 +16,18 @@ class Change:
 
     ``allreduce_us``: transfer of every all-reduce of the target's forward and the draft, on both arms.
     ``allreduce_curve``: the same as a curve over the message size; needs message sizes. ``wait_us``: wait of those
-    calls. ``accept_len``: tokens per request and cycle. ``draft_tokens``: verified rows per request. ``idle``: share
-    of today's idle time that stays, 0 to 1. ``compute_scale``: factor on compute per phase.
+    calls. ``accept_len``: tokens per request and cycle. ``draft_tokens``: verified rows per request. ``acceptance``:
+    share of cycles in which the first, second ... draft is accepted, which makes the accept length of other draft
+    tokens exact. ``idle``: share of today's idle time that stays, 0 to 1. ``compute_scale``: factor on compute per
+    phase.
     """
 
     allreduce_us: float | None = None
-    allreduce_curve: SizeLatency | None = None
+    allreduce_curve: Curve | None = None
     wait_us: float | None = None
     accept_len: float | None = None
     draft_tokens: int | None = None
+    acceptance: tuple[float, ...] | None = None
     idle: float | None = None
     compute_scale: Mapping[Phase, float] = field(default_factory=dict)
 
@@ -44,6 +47,8 @@ class Change:
             raise UsageError("--idle is the share of today's idle time that stays, between 0 and 1")
         if self.draft_tokens is not None and self.draft_tokens < 1:
             raise UsageError("at least one token is verified per request")
+        if self.acceptance is not None:
+            self._check_acceptance(self.acceptance)
         if any(scale < 0 for scale in self.compute_scale.values()):
             raise UsageError("a compute factor cannot be negative")
         if self.accept_len is not None:
@@ -52,6 +57,27 @@ class Change:
             rows = self.draft_tokens or draft_tokens
             if rows is not None and self.accept_len > rows:
                 raise UsageError(f"an accept length of {self.accept_len:g} needs more than {rows} draft tokens")
+
+    def _check_acceptance(self, rates: tuple[float, ...]) -> None:
+        if any(not 0.0 <= rate <= 1.0 for rate in rates) or list(rates) != sorted(rates, reverse=True):
+            raise UsageError(
+                "acceptance per position is the share of cycles in which each draft is accepted: between 0 and 1, and "
+                "never rising, because a draft counts only when those before it were accepted"
+            )
+        if self.accept_len is not None:
+            raise UsageError("give either an accept length or the acceptance per position")
+
+    def alone(self) -> dict[str, Change]:
+        """Each part of the change on its own, by name; empty when there is only one part."""
+        nothing = Change()
+        kept = {"draft_tokens": ("draft_tokens", "acceptance")}
+        parts = {
+            name: replace(nothing, **{key: getattr(self, key) for key in kept.get(name, (name,))})
+            for name in self.__dataclass_fields__
+            if getattr(self, name) != getattr(nothing, name)
+            and not (name == "acceptance" and self.draft_tokens is not None)
+        }
+        return parts if len(parts) > 1 else {}
 
     @property
     def touches_cycle(self) -> bool:
@@ -69,6 +95,7 @@ class Change:
             "wait_us": self.wait_us,
             "accept_len": self.accept_len,
             "draft_tokens": self.draft_tokens,
+            "acceptance": list(self.acceptance) if self.acceptance is not None else None,
             "idle": self.idle,
             "compute_scale": dict(self.compute_scale) or None,
         }

@@ -83,7 +83,7 @@ class MeasuredArm:
 
     def factors(self, change: Change, cases: Cases) -> tuple[float, float, float]:
         """Cycle after over before the change: expected, least, most."""
-        found = [self._ratio(change, cases.expected, self._settings()[0])]
+        found = [self._ratio(change, cases.expected, self._settings(change)[0])]
         for case in (cases.expected, cases.best, cases.worst):
             found += self._candidates(change, case)
         return found[0], min(found), max(found)
@@ -109,24 +109,24 @@ class MeasuredArm:
     def _is_host_paced(self) -> bool:
         return self._host >= HOST_PACED * self._trace.mean
 
-    def _settings(self) -> list[Setting]:
-        """Expected treatment of gaps first."""
+    def _settings(self, change: Change) -> list[Setting]:
+        """Expected treatment of gaps first. A change of idle time says itself what becomes of them."""
         modes = [Setting(self._gaps)]
-        if self._late >= LATE_SHARE:
+        if self._late >= LATE_SHARE and change.idle is None:
             queued = Setting(self._gaps, queued=True)
             modes = [queued, *modes] if self._is_host_paced() else [*modes, queued]
         return modes
 
     def _candidates(self, change: Change, case: Case) -> list[float]:
         found = []
-        for setting in self._settings():
+        for setting in self._settings(change):
             for margin in (1.0 / HOST_MARGIN, 1.0, HOST_MARGIN):
                 found += [self._ratio(change, case, setting, share, margin) for share in self._shares]
         if self._gaps < 1.0:
-            found += [self._ratio(change, case, replace(s, gaps=1.0)) for s in self._settings()]
+            found += [self._ratio(change, case, replace(s, gaps=1.0)) for s in self._settings(change)]
         ratio = self.log_over_trace
         if ratio is not None and abs(ratio - 1.0) > SAME_CYCLE and self._gaps == 1.0:
-            after = self._trace.mean * self._ratio(change, case, self._settings()[0])
+            after = self._trace.mean * self._ratio(change, case, self._settings(change)[0])
             rest = (ratio - 1.0) * self._trace.mean
             if after + rest > 0:
                 found.append((after + rest) / (self._trace.mean + rest))
@@ -142,9 +142,10 @@ class MeasuredArm:
         before, after = self._walls(NOTHING, PLAIN, setting), self._walls(change, case, setting)
         drafting = self._shares[0] if share is None else share
         # Whoever removes idle time has mended the host as well.
-        host = self._host * (1.0 - (1.0 - case.draft) * drafting) if change.idle is None else 0.0
+        pace = self._host * setting.gaps if change.idle is None else 0.0
+        host = pace * (1.0 - (1.0 - case.draft) * drafting)
         middle = float(np.median(after.by_rank)) if change.wait_us is not None else after.mean
-        return max(middle, host * setting.gaps * margin) / max(before.mean, self._host * setting.gaps)
+        return max(middle, host * margin) / max(before.mean, pace)
 
     def _walls(self, change: Change, case: Case, setting: Setting) -> _Walls:
         key = (repr(change), repr(case), setting)

@@ -102,7 +102,7 @@ def _draft_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tu
     if old <= 2:
         return 1.0, 1.0, 1.0 if new <= 2 else float(new - 1)
     factor = max(new - 2, 0) / (old - 2)
-    notes.append(f"a chain of {new} rows drafts with {max(new - 2, 0)} forwards instead of {old - 2}")
+    notes.append(f"a chain of {new} rows drafts with {max(new - 2, 0)} forward(s) instead of {old - 2}")
     # Metadata and the tree build come once, however many forwards there are.
     return factor, factor, (factor + 1) / 2 if factor < 1 else factor
 

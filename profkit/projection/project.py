@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from profkit.analysis import RunAnalysis
@@ -10,17 +9,14 @@ from profkit.projection.change import Change
 from profkit.projection.measured import groups_of
 from profkit.projection.measured_arm import MeasuredArm
 from profkit.projection.model import Cases, make_cases
-from profkit.projection.result import ArmProjection, Projection
+from profkit.projection.result import Alone, ArmProjection, Projection
 from profkit.projection.times import curve_applies
 from profkit.quantity import Quantity
-from profkit.serving.result import BatchRow, Spread
 from profkit.speculation import arm as arms
-from profkit.speculation.acceptance import at_other_depth
+from profkit.speculation.acceptance import at_other_depth, from_unconditional
 from profkit.speculation.arm import Arm
 
 EXACT = "everything that the change does not name stays as measured"
-# p90 - p10 of a normal distribution in standard deviations.
-P10_TO_P90 = 2.563
 
 
 def _speculative(run: RunAnalysis) -> bool:
@@ -53,14 +49,6 @@ def _replayed(run: RunAnalysis, measured: MeasuredArm | str, change: Change, cas
     return Quantity(expected, "ratio", "modelled", source, low, high, "model", measured.count)
 
 
-def _sampling(row: BatchRow | None, spread: Spread | None, mean: float | None) -> float:
-    """Half width of the 95 % interval of a mean over a row's log lines, relative; from p10 to p90 as of a normal
-    distribution."""
-    if row is None or spread is None or not mean or spread.p10 is None or spread.p90 is None or row.lines < 2:
-        return 0.0
-    return 1.96 * (spread.p90 - spread.p10) / P10_TO_P90 / math.sqrt(row.lines) / mean
-
-
 def _scaled(before: Quantity, factor: Quantity, error: float) -> Quantity:
     if before.value is None or factor.value is None or factor.low is None or factor.high is None:
         return Quantity.unknown("ms", before.source if before.value is None else factor.source)
@@ -84,9 +72,9 @@ def _throughput(arm: Arm, cycle: Quantity, accept: Quantity) -> Quantity:
     (fast, slow), (few, many) = _ends(cycle), _ends(accept)
     error = 0.0
     if accept == arm.accept_len and arm.row is not None:
-        error = _sampling(arm.row, arm.row.gen_throughput_tok_s, arm.throughput.value)
+        error = arms.sampling_error(arm.row, arm.row.gen_throughput_tok_s, arm.throughput.value)
         # The throughput's own scatter is what counts: accept length and cycle vary together.
-        own = _sampling(arm.row, arm.row.step_ms, arm.cycle.value)
+        own = arms.cycle_error(arm)
         fast, slow = (fast, slow) if cycle == arm.cycle else (fast / (1 - own), slow / (1 + own))
     text = f"1000 x {arm.running_req} running x accept length / cycle"
     low, high = per_ms * few / slow * (1 - error), per_ms * many / fast * (1 + error)
@@ -96,9 +84,13 @@ def _throughput(arm: Arm, cycle: Quantity, accept: Quantity) -> Quantity:
 def _accept_len(run: RunAnalysis, arm: Arm, change: Change) -> Quantity:
     if change.accept_len is not None:
         return Quantity(change.accept_len, "tokens", "modelled", "given")
+    old = run.facts.integer("speculative.num_draft_tokens")
+    rows = change.draft_tokens or old
+    if change.acceptance is not None and rows is not None and len(change.acceptance) >= rows - 1:
+        value = from_unconditional(change.acceptance[: rows - 1])
+        return Quantity(value, "tokens", "modelled", "1 + sum of the given acceptance per position")
     if change.draft_tokens is None or arm.accept_len.value is None:
         return arm.accept_len
-    old = run.facts.integer("speculative.num_draft_tokens")
     if old is None:
         return Quantity.unknown("tokens", "the run's own number of draft tokens is not stated")
     if change.draft_tokens == old:
@@ -137,7 +129,7 @@ def _projected(
     before = arm.cycle if arm.cycle.value is not None else arm.trace_cycle
     after = before
     if change.touches_cycle:
-        error = _sampling(arm.row, arm.row.step_ms if arm.row else None, arm.cycle.value)
+        error = arms.cycle_error(arm)
         after = _scaled(before, _replayed(run, measured, change, cases), error)
     return ArmProjection(arm.throughput, _throughput(arm, after, accept), before, after)
 
@@ -163,6 +155,17 @@ class Projector:
 
     def project(self, change: Change) -> Projection:
         """Both arms before and after ``change``; see :func:`project`."""
+        whole = self._project(change)
+        parts = {name: self._project(part) for name, part in change.alone().items()}
+        if not parts:
+            return whole
+        alone = tuple(
+            Alone(name, p.candidate.throughput_after, p.baseline.throughput_after if p.baseline else None)
+            for name, p in parts.items()
+        )
+        return replace(whole, alone=alone)
+
+    def _project(self, change: Change) -> Projection:
         change.check(self.candidate.facts.integer("speculative.num_draft_tokens"))
         cases = make_cases(self.candidate, self.baseline, change, _speculative(self.candidate))
         accept = _accept_len(self.candidate, self._arm, change)

@@ -32,6 +32,15 @@ class ArmProjection:
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """One part of a change with several, on its own: throughput of both arms in tok/s per DP rank."""
+
+    part: str
+    candidate_throughput: Quantity
+    baseline_throughput: Quantity | None
+
+
+@dataclass(frozen=True, slots=True)
 class Projection:
     """The document ``profkit.whatif/1``."""
 
@@ -43,6 +52,7 @@ class Projection:
     break_even_accept_len_before: Quantity
     break_even_accept_len_after: Quantity
     assumptions: tuple[str, ...]
+    alone: tuple[Alone, ...] = ()  # each part of the change by itself: gains do not add up
 
     @property
     def pays(self) -> bool | None:
@@ -69,5 +79,6 @@ class Projection:
             "accept_len_after": self.accept_len_after,
             "break_even_accept_len_before": self.break_even_accept_len_before,
             "break_even_accept_len_after": self.break_even_accept_len_after,
+            "alone": list(self.alone),
             "assumptions": list(self.assumptions),
         }

@@ -6,6 +6,7 @@ change acceptance).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from profkit.analysis import RunAnalysis
@@ -16,6 +17,8 @@ from profkit.words import TARGET_FORWARD_PHASES
 
 # Both arms are compared at equal running requests per DP rank, and contexts this close.
 CONTEXT_TOLERANCE = 0.20
+# p90 - p10 of a normal distribution in standard deviations.
+P10_TO_P90 = 2.563
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,24 @@ def _ranged(value: float, spread: Spread, unit: str, n: int, source: str) -> Qua
     if spread.p10 is None or spread.p90 is None:
         return Quantity(value, unit, "measured", source, n=n)
     return Quantity(value, unit, "measured", source, spread.p10, spread.p90, "p10_p90", n)
+
+
+def sampling_error(row: BatchRow, spread: Spread, mean: float | None) -> float:
+    """Half width of the 95 % interval of a mean over a row's log lines, relative; from p10 to p90 as of a normal
+    distribution. 0 where a single line or no spread leaves it open."""
+    if not mean or spread.p10 is None or spread.p90 is None or row.lines < 2:
+        return 0.0
+    return 1.96 * (spread.p90 - spread.p10) / P10_TO_P90 / math.sqrt(row.lines) / mean
+
+
+def cycle_error(arm: Arm) -> float:
+    """Relative sampling error of an arm's cycle."""
+    return 0.0 if arm.row is None else sampling_error(arm.row, arm.row.step_ms, arm.cycle.value)
+
+
+def throughput_error(arm: Arm) -> float:
+    """Relative sampling error of an arm's throughput."""
+    return 0.0 if arm.row is None else sampling_error(arm.row, arm.row.gen_throughput_tok_s, arm.throughput.value)
 
 
 def rows(analysis: RunAnalysis) -> tuple[BatchRow, ...]:

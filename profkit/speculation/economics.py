@@ -7,7 +7,8 @@ needed for the verdict.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from profkit.analysis import RunAnalysis
 from profkit.collectives.cost import nccl_model
@@ -96,6 +97,15 @@ def _difference(first: Quantity, second: Quantity, unit: str, formula: str) -> Q
     return Quantity(first.value - second.value, unit, "derived", formula)
 
 
+def _with_error(value: Quantity, *errors: float) -> Quantity:
+    """The 95 % interval of a ratio whose parts have these relative errors, taken as independent."""
+    half = math.sqrt(sum(error**2 for error in errors))
+    if value.value is None or not half:
+        return value
+    low, high = value.value * (1 - half), value.value * (1 + half)
+    return replace(value, low=low, high=high, range="ci95")
+
+
 def inflation(cycle_ms: float, baseline_step_ms: float) -> float:
     """Cycle wall over the baseline's step at the same load; equals the break-even accept length."""
     if cycle_ms <= 0 or baseline_step_ms <= 0:
@@ -174,13 +184,14 @@ def _per_call(total_ms: Quantity, calls: Quantity, what: str) -> Quantity:
     )
 
 
-def _baseline_bound(step: Quantity, calls: Quantity, baseline: RunAnalysis | None, running: int | None) -> Quantity:
+def _baseline_bound(step: Quantity, calls: Quantity, baseline: RunAnalysis | None, arm: Arm | None) -> Quantity:
     """Most that one all-reduce of the baseline can cost: (step - compute floor) / calls; zero compute bounds it for
     sure."""
     if step.value is None or not calls.value:
         return Quantity.unknown("us", step.source if step.value is None else calls.source)
     loose = step.value / calls.value * 1e3
-    floor = forward_floor(baseline.facts, running) if baseline is not None and running else None
+    running = arm.running_req if arm is not None else None
+    floor = forward_floor(baseline.facts, running, _kv_tokens(arm)) if baseline is not None and running else None
     if floor is None or floor.value is None:
         text = "baseline step / calls, as if nothing else took time"
         return Quantity(loose, "us", "modelled", text, 0.0, loose, "model")
@@ -198,6 +209,16 @@ def _by_load(candidate: RunAnalysis, baseline: RunAnalysis) -> tuple[LoadRow, ..
         gain = _ratio(spec.accept_len, inflated, "ratio", "accept length / inflation")
         found.append(LoadRow(row.running_req, spec.cycle, base.cycle, inflated, spec.accept_len, gain))
     return tuple(found)
+
+
+def _even_source(inflated: Quantity) -> str:
+    return inflated.source if inflated.value is None else "equals the cycle inflation"
+
+
+def _kv_tokens(arm: Arm | None) -> float | None:
+    """Cached tokens of all running requests."""
+    context = arm.row.context_tokens if arm is not None and arm.row is not None else None
+    return None if context is None or arm is None or arm.running_req is None else context * arm.running_req
 
 
 def economics(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Economics:
@@ -218,7 +239,10 @@ def economics(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Economics
     if base is not None:
         traced_only = spec.cycle.value is None and base.cycle.value is None
         step = base.trace_cycle if traced_only else base.cycle
-    inflated = _ratio(cycle, step, "ratio", "cycle / baseline step at the same load")
+    errors = (arms.cycle_error(spec), arms.cycle_error(base)) if base is not None else ()
+    inflated = _with_error(_ratio(cycle, step, "ratio", "cycle / baseline step at the same load"), *errors)
+    # Accept length and cycle of one line vary together, so that the speed-up is as sure as the throughputs.
+    speeds = (arms.throughput_error(spec), arms.throughput_error(base)) if base is not None else ()
     parity = _product(spec.accept_len, step, "ms", "accept length x baseline step")
     calls = _calls(candidate)
     allreduce = _forward_part(candidate, spec, "allreduce")
@@ -249,8 +273,8 @@ def economics(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Economics
         cycle=cycle,
         baseline_step=step,
         inflation=inflated,
-        break_even_accept_len=_ratio(cycle, step, "tokens", "equals the cycle inflation"),
-        speedup=_ratio(spec.accept_len, inflated, "ratio", "accept length / cycle inflation"),
+        break_even_accept_len=replace(inflated, unit="tokens", source=_even_source(inflated)),
+        speedup=_with_error(_ratio(spec.accept_len, inflated, "ratio", "accept length / cycle inflation"), *speeds),
         throughput=spec.throughput,
         baseline_throughput=base.throughput if base is not None else Quantity.unknown("tok/s", no_baseline),
         parity_cycle=parity,
@@ -263,9 +287,11 @@ def economics(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Economics
         missing_tokens=_difference(inflated, spec.accept_len, "tokens", "break-even - accept length"),
         missing_us_per_call=_difference(per_call, parity_call, "us", "all-reduce per call - its parity value"),
         baseline_allreduce_per_call=_per_call(base_allreduce, base_calls, "all-reduce of the baseline's forward"),
-        baseline_allreduce_bound=_baseline_bound(step, bound_calls, baseline, base.running_req if base else None),
+        baseline_allreduce_bound=_baseline_bound(step, bound_calls, baseline, base),
         verify_compute=_forward_part(candidate, spec, "compute"),
-        verify_floor=forward_floor(facts, int(rows.value)) if rows.value else Quantity.unknown("ms", rows.source),
+        verify_floor=forward_floor(facts, int(rows.value), _kv_tokens(spec))
+        if rows.value
+        else Quantity.unknown("ms", rows.source),
         verify_rows=rows,
         trace_over_log=spec.trace_over_log,
         candidate=spec,

@@ -22,11 +22,24 @@ def expert_coverage(experts: int, per_token: int, tokens: int) -> float:
     return float(experts * (1.0 - (1.0 - per_token / experts) ** tokens))
 
 
-def forward_floor(facts: Facts, rows: int) -> Quantity:
+def latent_kv_bytes_per_token(layers: int, latent: int, rope: int, element_bytes: float) -> float:
+    """Bytes that one GPU reads per cached token with multi-head latent attention: layers x (latent + rope) elements;
+    every rank holds all of it."""
+    return layers * (latent + rope) * element_bytes
+
+
+def grouped_kv_bytes_per_token(layers: int, kv_heads: int, head_size: int, element_bytes: float, tp: int) -> float:
+    """Bytes that one GPU reads per cached token with grouped-query attention: keys and values of its own heads, at
+    least one."""
+    return 2 * layers * max(kv_heads / tp, 1.0) * head_size * element_bytes
+
+
+def forward_floor(facts: Facts, rows: int, kv_tokens: float | None = None) -> Quantity:
     """Least time of one target forward over ``rows`` tokens, in milliseconds, all ranks together.
 
-    (weights read by every token + covered experts) / (GPUs x bandwidth). Attention's KV reads are not in it: they
-    need the context and the cache's layout. Abstains when a fact is missing.
+    (weights read by every token + covered experts) / (GPUs x bandwidth), plus the cache's reads: ``kv_tokens``
+    (context of all running requests) x ``model.kv_bytes_per_token`` (per GPU) / bandwidth, where both are known.
+    Abstains when another fact is missing.
     """
     needed = ("model.dense_weight_bytes", "gpu.memory_bandwidth_gb_s")
     missing = [key for key in needed if facts.number(key) is None]
@@ -52,9 +65,10 @@ def forward_floor(facts: Facts, rows: int) -> Quantity:
         expert = MATRICES_PER_EXPERT * known["hidden_size"] * known["expert_intermediate_size"] * known["weight_bytes"]
         read += known["moe_layers"] * expert_coverage(experts, int(known["experts_per_token"]), rows) * expert
     floor = read / (gpus * bandwidth * 1e9) * 1e3
-    return Quantity(
-        floor,
-        "ms",
-        "modelled",
-        f"{read / 1e9:.1f} GB of weights for {rows} row(s) over {gpus:g} x {bandwidth:g} GB/s, KV reads left out",
-    )
+    kv_bytes = facts.number("model.kv_bytes_per_token")
+    cached = "KV reads left out"
+    if kv_bytes is not None and kv_tokens is not None:
+        floor += kv_bytes * kv_tokens / (bandwidth * 1e9) * 1e3
+        cached = f"{kv_bytes * kv_tokens / 1e9:.2f} GB of KV cache per GPU"
+    text = f"{read / 1e9:.1f} GB of weights for {rows} row(s) over {gpus:g} x {bandwidth:g} GB/s, {cached}"
+    return Quantity(floor, "ms", "modelled", text)

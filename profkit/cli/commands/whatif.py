@@ -19,7 +19,7 @@ from profkit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from profkit.collectives.cost import SizeLatency
+    from profkit.collectives.cost import Curve
     from profkit.words import Phase
 
 
@@ -38,7 +38,7 @@ def whatif(
     ] = None,
     allreduce_curve: Annotated[
         str | None,
-        typer.Option("--allreduce-curve", help="A curve measured on another host; 'list' shows them."),
+        typer.Option("--allreduce-curve", help="A curve over the message size: output of nccl-tests, or a known host."),
     ] = None,
     wait_us: Annotated[
         float | None, typer.Option("--wait-us", help="Wait for late ranks per all-reduce, in microseconds.")
@@ -48,6 +48,10 @@ def whatif(
     ] = None,
     draft_tokens: Annotated[
         int | None, typer.Option("--draft-tokens", help="Verified rows per request (--speculative-num-draft-tokens).")
+    ] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option("--acceptance", help="Share of cycles that accept the 1st, 2nd ... draft, such as 0.6,0.3,0.1."),
     ] = None,
     idle: Annotated[
         float | None, typer.Option("--idle", help="Share of today's idle time that stays: 0 removes all, 1 keeps it.")
@@ -81,6 +85,7 @@ def whatif(
         wait_us=wait_us,
         accept_len=accept_len,
         draft_tokens=draft_tokens,
+        acceptance=_rates(acceptance),
         idle=idle,
         compute_scale=_scales(compute or []),
     )
@@ -102,16 +107,44 @@ def whatif(
             messages.warn(warning)
 
 
-def _curve(name: str | None) -> SizeLatency | None:
+def _curve(name: str | None) -> Curve | None:
     if name is None:
         return None
     from profkit.collectives.cost import reference_curves
     from profkit.errors import UsageError
 
     curves = reference_curves()
-    if name not in curves:
-        raise UsageError(f"no all-reduce curve is called {name}; known are {', '.join(sorted(curves))}")
-    return curves[name]
+    if name in curves:
+        return curves[name]
+    if not Path(name).is_file():
+        raise UsageError(
+            f"{name} is neither a file with output of nccl-tests nor a known all-reduce curve ({', '.join(curves)})"
+        )
+    return _measured_curve(Path(name))
+
+
+def _measured_curve(path: Path) -> Curve:
+    from profkit.collectives.cost import curve_of_nccl_tests
+    from profkit.errors import InputError
+    from profkit.parsers.log import read_log
+
+    rows = [row for row in read_log([path]).nccl.to_pylist() if row["kind"] == "test_row"]
+    found = [(dict(row["fields"]).get("test") or "", row["size_bytes"], row["time_us"]) for row in rows]
+    curve = curve_of_nccl_tests(found, f"nccl-tests in {path.name}")
+    if curve is None:
+        raise InputError(f"{path}: holds no rows of all_reduce_perf (nccl-tests); give its whole output")
+    return curve
+
+
+def _rates(text: str | None) -> tuple[float, ...] | None:
+    from profkit.errors import UsageError
+
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--acceptance {text}: give numbers between commas, such as 0.6,0.3,0.1") from None
 
 
 def _list_curves() -> None:
