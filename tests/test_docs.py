@@ -11,6 +11,7 @@ import typer.main
 
 from profkit.cli.app import build_app, run
 from tests.paths import ROOT
+from tests.readme_excerpt import README, refreshed
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
@@ -56,21 +57,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_readme_excerpt_is_what_the_plan_says(tmp_path: Path) -> None:
-    story = ROOT / "sample_logs" / "kimi-k2.5-tp8"
-    arguments = ["plan", str(story / "eagle3"), "--baseline", str(story / "baseline"), "--also", str(story / "ngram")]
-    assert run([*arguments, "-o", str(tmp_path / "plan"), "-q"]) == 0
-    plan = (tmp_path / "plan" / "plan.md").read_text(encoding="utf-8").splitlines()
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (excerpt,) = re.findall(r"<!-- excerpt -->\n(.*?)\n<!-- end -->", readme, flags=re.DOTALL)
-    lines = [line.removeprefix("> ").rstrip() for line in excerpt.splitlines() if line.strip("> ")]
-    assert len(lines) > 10
-    assert [line for line in lines if line not in plan] == []
-
-
-def test_readme_attribution_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["attribute", str(ROOT / "sample_logs" / "kimi-k2.5-tp8" / "eagle3"), "-q"]) == 0
-    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```\n(Decode cycle of batch.*?)\n```", readme, flags=re.DOTALL)
-    assert [line for line in block.splitlines() if line.rstrip() not in printed] == []
+def test_readme_shows_real_output() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert refreshed(text) == text, "run python -m tests.readme_excerpt"
