@@ -279,13 +279,16 @@ class _Ring:
         """Attention kernels of a target forward, and eager ones between acceptance and the next draft: medians."""
         target: list[int] = []
         between: list[int] = []
-        edges = [*self.landmarks, Landmark("end", len(self.sequence.op), -1)]
-        for before, after in itertools.pairwise(edges):
-            stretch = slice(before.last + 1, after.first)
+        accepted: int | None = None
+        for before, after in itertools.pairwise(self.landmarks):
             if before.kind in ("DE", "VP") and after.kind == "A":
-                target.append(int(self.sequence.attention[stretch].sum()))
-            elif before.kind in _AFTER_ACCEPT and after.kind in ("DB", "DE", "VP", "V"):
-                between.append(len(self.sequence.eager_attention(stretch.start, stretch.stop)))
+                target.append(int(self.sequence.attention[before.last + 1 : after.first].sum()))
+            if before.kind == "A":
+                accepted = before.last + 1
+            # A draft_extend that is labelled already lies between as well.
+            if accepted is not None and after.kind in ("DB", "DE", "VP", "V"):
+                between.append(len(self.sequence.eager_attention(accepted, after.first)))
+                accepted = None
         usual = float(np.median(target)) if target else float(self.sequence.typical_attention)
         return usual, float(np.median(between)) if between else 0.0
 
