@@ -269,3 +269,16 @@ def test_attribute_writes_the_page_too(tmp_path: Path) -> None:
     assert [r["label"] for r in data_of(text)["timeline"]["cycles"][0]["ranks"]] == ["tp0", "tp1"]
     assert str(tmp_path) not in text
     assert CliRunner().invoke(build_app(), arguments).exit_code != 0
+
+
+def test_plan_writes_the_page_with_its_levers(tmp_path: Path) -> None:
+    arguments = ["plan", str(SAMPLES / "eagle3"), "-b", str(SAMPLES / "baseline"), "-o", str(tmp_path), "--html"]
+    done = CliRunner().invoke(build_app(), arguments)
+    assert done.exit_code == 0, done.output
+    plan = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    shown = " ".join("".join(read((tmp_path / "plan.html").read_text(encoding="utf-8")).text).split())
+    for sentence in plan["verdict"]["sentences"]:
+        assert " ".join(sentence.split()) in shown
+    for lever in plan["levers"]:
+        assert lever["title"] in shown
+    assert f"{sum(1 for v in plan['levers'] if not v['priority'])} more that are not open" in shown

@@ -91,7 +91,8 @@ def context(
         "plot": Markup(plot),  # noqa: S704 - escaped where it is made
         "plot_caption": caption,
         "economics": list(_economics(figures)),
-        "levers": list(_levers(plan)),
+        "levers": [lever for lever in _levers(plan) if lever["priority"]],
+        "closed": [lever for lever in _levers(plan) if not lever["priority"]],
         "findings": list(_findings(analysis)),
         "ranks": list(_ranks(result, shown)),
         "shown_title": shown[0]["title"] if shown else "",
@@ -338,12 +339,13 @@ def _levers(plan: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
         gain = lever.get("gain") or {}
         yield {
             "name": visible(str(lever.get("title") or lever.get("id")), 120),
-            "priority": visible(str(lever.get("priority", "")), 20),
+            "priority": visible(str(lever.get("priority") or ""), 20),
             "candidate": _gain(gain.get("candidate_throughput")),
             "baseline": _gain(gain.get("baseline_throughput")),
             "gates": [
                 {k: visible(str(gate.get(k) or ""), 200) for k in ("name", "state", "why")}
                 for gate in lever.get("gates", ())
+                if gate.get("state") != "pass"
             ],
             "command": _lines(lever.get("command")),
             "acceptance": _lines(lever.get("acceptance")),
@@ -354,7 +356,7 @@ def _levers(plan: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
 def _lines(value: Any) -> str:
     """Text, or a list of texts, as one line."""
     texts = value if isinstance(value, list | tuple) else [value] if value else []
-    return visible("; ".join(str(t) for t in texts), 400)
+    return visible("; ".join(line for t in texts for line in str(t).splitlines()), 400)
 
 
 def _gain(value: Any) -> str:

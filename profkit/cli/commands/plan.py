@@ -13,8 +13,10 @@ from profkit.cli.options import FolderOption, ForceOption, JobsOption, QuietOpti
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from profkit.analysis import RunAnalysis
     from profkit.forecast import PlanForecast
     from profkit.planning.plan import Plan
+    from profkit.trace import Trace
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +40,7 @@ def plan(
     previous: Annotated[
         Path | None, typer.Option("--previous", help="plan.json of the plan before; its forecasts are scored.")
     ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Also write plan.html: one page with the timeline.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of writing files.")] = False,
     force: ForceOption = False,
     jobs: JobsOption = None,
@@ -50,12 +53,13 @@ def plan(
 
     messages = Messages(quiet)
     paths = [run, *([baseline] if baseline else []), *(also or [])]
-    made = _made(paths, baseline is not None, goal, require or [], previous, jobs, not no_cache, messages)
+    made, traces = _made(paths, baseline is not None, goal, require or [], previous, jobs, not no_cache, messages)
     if json:
         typer.echo(dumps(made), nl=False)
         return
     folder = output or Path(f"plan-{_slug(made.situation.candidate.name)}")
-    written = _write(made, folder, [path.resolve().name for path in paths], force=force)
+    names = [path.resolve().name for path in paths]
+    written = _write(made, folder, names, traces if html else None, force=force)
     typer.echo("\n".join(terminal(made)))
     messages.note(f"written: {', '.join(str(folder / name) for name in written)}")
 
@@ -91,27 +95,31 @@ def _made(
     jobs: int | None,
     cache: bool,
     messages: Messages,
-) -> Plan:
+) -> tuple[Plan, tuple[Trace, ...]]:
+    """The plan, and the traces of the run to improve."""
     from profkit.errors import UsageError
-    from profkit.pipeline import analyse_path
+    from profkit.pipeline import load_and_analyse
     from profkit.planning.plan import Goal, make_plan
     from profkit.sources import run_paths
 
     forecasts, supersedes = _previous(previous)
-    runs = []
+    runs: list[RunAnalysis] = []
+    traces: tuple[Trace, ...] = ()
     with messages.progress("reading runs", len(paths)) as advance:
         for path in paths:
             found = run_paths(path)
             if len(found) > 1:
                 inside = ", ".join(p.name for p in found[:3])
                 raise UsageError(f"{path} holds {len(found)} runs ({inside} ...); name one of them")
-            runs.append(analyse_path(found[0], jobs=jobs, cache=cache))
+            loaded, analysis = load_and_analyse(found[0], jobs=jobs, cache=cache)
+            traces = traces if runs else loaded.traces
+            runs.append(analysis)
             advance(1.0)
     for run in runs:
         for warning in run.warnings:
             messages.warn(f"{run.name}: {warning}")
     candidate, rest = runs[0], runs[1:]
-    return make_plan(
+    made = make_plan(
         candidate,
         rest[0] if with_baseline else None,
         rest[1:] if with_baseline else rest,
@@ -119,9 +127,10 @@ def _made(
         previous=forecasts,
         supersedes=supersedes,
     )
+    return made, traces
 
 
-def _write(made: Plan, folder: Path, names: list[str], *, force: bool) -> list[str]:
+def _write(made: Plan, folder: Path, names: list[str], traces: tuple[Trace, ...] | None, *, force: bool) -> list[str]:
     """All files or none that exists already: a plan is not half overwritten."""
     from profkit.errors import UsageError
     from profkit.files import write_text
@@ -129,7 +138,7 @@ def _write(made: Plan, folder: Path, names: list[str], *, force: bool) -> list[s
     from profkit.reports.plan import document
     from profkit.reports.plan_plots import PLOTS
 
-    possible = ["plan.md", "plan.json", *(name for name, _, _ in PLOTS)]
+    possible = ["plan.md", "plan.json", "plan.html", *(name for name, _, _ in PLOTS)]
     existing = [name for name in possible if (folder / name).exists()]
     if existing and not force:
         raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
@@ -140,4 +149,15 @@ def _write(made: Plan, folder: Path, names: list[str], *, force: bool) -> list[s
     drawn = [(name, shows) for name, shows, draw in PLOTS if draw(made, folder / name)]
     write_text(folder / "plan.json", dumps(made), force=force)
     write_text(folder / "plan.md", document(made, plots=drawn, names=names), force=force)
-    return ["plan.md", "plan.json", *(name for name, _ in drawn)]
+    if traces is not None:
+        write_text(folder / "plan.html", _page(made, traces), force=force)
+    pages = ["plan.md", "plan.json", *(["plan.html"] if traces is not None else [])]
+    return [*pages, *(name for name, _ in drawn)]
+
+
+def _page(made: Plan, traces: tuple[Trace, ...]) -> str:
+    from profkit.jsonio import plain
+    from profkit.reports.html import render
+
+    situation = made.situation
+    return render(situation.candidate, traces=traces, baseline=situation.baseline, plan=plain(made))
