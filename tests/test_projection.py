@@ -241,6 +241,16 @@ def test_a_curve_prices_each_arm_at_its_own_size() -> None:
     assert by_curve.candidate.cycle_after.require() == pytest.approx(large.candidate.cycle_after.require(), rel=0.002)
 
 
+def test_a_curve_is_read_at_the_new_size() -> None:
+    candidate = analyse_path(STORY / "eagle3")
+    curve = SizeLatency(6.0, 2.0, "test")
+    by_curve = project(candidate, None, Change(allreduce_curve=curve, draft_tokens=2))
+    at_new_size = project(candidate, None, Change(allreduce_us=curve.at(28 * 1024), draft_tokens=2))
+    assert by_curve.candidate.cycle_after.require() == pytest.approx(
+        at_new_size.candidate.cycle_after.require(), rel=0.01
+    )
+
+
 def test_without_a_trace_only_acceptance_can_be_projected() -> None:
     log_only = replace(analyse_path(STORY / "eagle3"), attribution=None)
     baseline = analyse_path(STORY / "baseline")

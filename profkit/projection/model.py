@@ -18,12 +18,13 @@ CHAIN_DRAFTERS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Factors of one case: ``allreduce`` on transfers (1 when the change sets them), ``compute`` by phase, ``draft``
-    on everything in the draft phase."""
+    """Factors of one case: ``allreduce`` on measured transfers, ``compute`` by phase, ``draft`` on everything in the
+    draft phase, ``rows`` on the size of the target's messages (for a curve to be read at)."""
 
     allreduce: float = 1.0
     compute: Mapping[str, float] = field(default_factory=dict)
     draft: float = 1.0
+    rows: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +62,39 @@ def _curve_factors(curve: SizeLatency, size: float, ratio: float) -> tuple[float
     return line, min(line, power), max(line, power)
 
 
-def _row_factors(
-    run: RunAnalysis, baseline: RunAnalysis | None, old: int, new: int, notes: list[str]
-) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    """(expected, best, worst) factors on all-reduce transfer and on the target's compute for other verified rows."""
-    ratio = new / old
-    near, far = min(ratio, 1.0), max(ratio, 1.0)
+def _message_factors(
+    run: RunAnalysis, baseline: RunAnalysis | None, ratio: float, notes: list[str]
+) -> tuple[float, float, float]:
+    """(expected, best, worst) factor on the target's all-reduces when their messages grow by ``ratio``."""
     curve = fit_size_latency(measured_points(run, baseline), "all-reduces of these runs")
     sizes = [
         c.message_bytes
         for c in (run.attribution.collectives if run.attribution else ())
         if c.kind == "all_reduce" and c.phase in TARGET_FORWARD_PHASES and c.message_bytes
     ]
-    if curve is not None and sizes:
-        allreduce = _curve_factors(curve, float(sizes[0]), ratio)
-        notes.append(
-            f"an all-reduce costs {curve.alpha_us:.1f} us + {curve.beta_us_per_kib:.2f} us/KiB, fitted to "
-            f"{curve.points} all-reduces of these runs, {(curve.smallest_bytes or 0) / 1024:.0f} to "
-            f"{(curve.largest_bytes or 0) / 1024:.0f} KiB; range: a power law through the same points"
-        )
-    else:
-        allreduce = ((near + far) / 2, near, far)
+    if curve is None or not sizes:
+        near, far = min(ratio, 1.0), max(ratio, 1.0)
         notes.append("no two message sizes were measured: an all-reduce may be flat in size or proportional to it")
+        return (near + far) / 2, near, far
+    notes.append(
+        f"an all-reduce costs {curve.alpha_us:.1f} us + {curve.beta_us_per_kib:.2f} us/KiB, fitted to "
+        f"{curve.points} all-reduces of these runs, {(curve.smallest_bytes or 0) / 1024:.0f} to "
+        f"{(curve.largest_bytes or 0) / 1024:.0f} KiB; range: a power law through the same points"
+    )
+    return _curve_factors(curve, float(sizes[0]), ratio)
+
+
+def _row_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tuple[float, float, float]:
+    """(expected, best, worst) factor on the target's compute for other verified rows."""
+    ratio = new / old
+    near, far = min(ratio, 1.0), max(ratio, 1.0)
     floors = [forward_floor(run.facts, rows).value for rows in (old, new)]
     if floors[0] and floors[1]:
         factor = floors[1] / floors[0]
-        compute = (factor, min(factor, near), max(factor, far) if ratio > 1 else 1.0)
         notes.append("compute of the target's forward follows the bytes that it must read (roofline)")
-    else:
-        compute = ((near + far) / 2, near, far)
-        notes.append("what a verified row costs in compute is not known: free or proportional")
-    return allreduce, compute
+        return factor, min(factor, near), max(factor, far) if ratio > 1 else 1.0
+    notes.append("what a verified row costs in compute is not known: free or proportional")
+    return (near + far) / 2, near, far
 
 
 def _draft_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tuple[float, float, float]:
@@ -115,13 +118,18 @@ def make_cases(run: RunAnalysis, baseline: RunAnalysis | None, change: Change, s
     if not speculative or change.draft_tokens is None or old is None or change.draft_tokens == old:
         same = Case(compute=compute)
         return Cases(same, same, same, tuple(notes))
-    allreduce, forward = _row_factors(run, baseline, old, change.draft_tokens, notes)
-    draft = _draft_factors(run, old, change.draft_tokens, notes)
+    new_tokens = change.draft_tokens
+    of_messages: list[str] = []
+    allreduce = _message_factors(run, baseline, new_tokens / old, of_messages)
+    if change.allreduce_us is None and change.allreduce_curve is None:
+        notes += of_messages
+    forward = _row_factors(run, old, new_tokens, notes)
+    draft = _draft_factors(run, old, new_tokens, notes)
 
     def case(i: int) -> Case:
         scaled = dict(compute)
         for phase in TARGET_FORWARD_PHASES:
             scaled[phase] = scaled.get(phase, 1.0) * forward[i]
-        return Case(allreduce[i], scaled, draft[i])
+        return Case(allreduce[i], scaled, draft[i], new_tokens / old)
 
     return Cases(case(0), case(1), case(2), tuple(notes))

@@ -39,12 +39,13 @@ def _transfer(cycle: ReplayCycle, measured: Floats, change: Change, case: Case) 
     if change.allreduce_us is not None:
         return np.where(scaled, change.allreduce_us * 1e3, measured)
     if curve is not None:
-        size = cycle.message_bytes
-        priced = np.array([curve.at(float(max(s, 0))) * 1e3 for s in size.tolist()])
+        grown = np.where(np.isin(cycle.phase, ROW_PHASES), case.rows, 1.0)
+        size = np.where(cycle.message_bytes > 0, cycle.message_bytes * grown, -1.0)
+        priced = np.array([curve.at(max(s, 0.0)) * 1e3 for s in size.tolist()])
         # The draft's messages are no larger than the target's; how large is not always known.
         forward = size[np.isin(cycle.phase, sorted(TARGET_FORWARD_PHASES)) & (size > 0)]
         guess = measured if not len(forward) else np.minimum(measured, curve.at(float(forward.max())) * 1e3)
-        measured = np.where(scaled, np.where(size > 0, priced, guess), measured)
+        return np.where(scaled, np.where(size > 0, priced, guess), measured)
     return np.where(scaled & np.isin(cycle.phase, ROW_PHASES), measured * case.allreduce, measured)
 
 
