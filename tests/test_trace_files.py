@@ -246,6 +246,21 @@ def test_processes_side_by_side_give_the_same(tmp_path: Path) -> None:
     assert sum(shares) == pytest.approx(1)
 
 
+def test_as_many_processes_as_cores_files_and_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from profkit.parsers.trace import many
+
+    def jobs(files: int, megabytes: int, *, cores: int = 16, free_gb: float = 100) -> int:
+        monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+        monkeypatch.setattr(many, "_available_memory", lambda _: int(free_gb * 1e9))
+        return many._default_jobs([many._Task(Path(f"{n}.json.gz"), None, megabytes << 20) for n in range(files)])
+
+    assert jobs(8, 50) == 8
+    assert jobs(8, 50, cores=2) == 2
+    assert jobs(8, 50, free_gb=2) == 3
+    assert jobs(8, 50, free_gb=0.1) == 1
+    assert jobs(8, 1) == 1  # starting processes would take longer
+
+
 # --- the cache ------------------------------------------------------------------------------------
 
 

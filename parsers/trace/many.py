@@ -112,16 +112,22 @@ def _tasks(files: Sequence[Path | str]) -> list[_Task]:
     return tasks
 
 
+def _available_memory(otherwise: int) -> int:
+    """Memory that processes may take without swapping; ``otherwise`` where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return otherwise
+
+
 def _default_jobs(tasks: Sequence[_Task]) -> int:
     """As many processes as there are cores, files and memory for; one where starting them would take longer."""
     unpacked = sum(t.size * (1 if t.label.endswith(".json") else _TYPICAL_RATIO) for t in tasks)
     if unpacked < _WORTH_WORKERS:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory = cores * _PER_WORKER  # where the system does not tell
-    with contextlib.suppress(ValueError, OSError):
-        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(len(tasks), cores, memory // _PER_WORKER))
+    return max(1, min(len(tasks), cores, _available_memory(cores * _PER_WORKER) // _PER_WORKER))
 
 
 class _Meter:
