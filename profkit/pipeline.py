@@ -21,6 +21,12 @@ def _main_server(log: LogSummary | None) -> ServerSummary | None:
     return max(log.servers, key=lambda s: s.decode.lines - s.decode.flagged)
 
 
+def _steps_by_load(server: ServerSummary | None) -> dict[int, float]:
+    """Median step time in ms by the number of running requests per DP rank."""
+    rows = server.by_batch if server else ()
+    return {row.running_req: row.step_ms.p50 for row in rows if row.step_ms.p50 is not None}
+
+
 def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
     """Summarise the logs and attribute the traces of a loaded run.
 
@@ -34,9 +40,8 @@ def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
     attribution: Attribution | None = None
     if run.traces:
         try:
-            server = _main_server(log)
-            step_ms = server.decode.step_ms.p50 if server else None
-            attribution = attribute(run.traces, facts=run.facts, log_step_ms=step_ms, jobs=jobs)
+            steps = _steps_by_load(_main_server(log))
+            attribution = attribute(run.traces, facts=run.facts, log_step_ms=steps, jobs=jobs)
         except InputError as error:
             if log is None:
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -24,7 +24,11 @@ PARALLEL_OPS = 200_000
 
 
 def attribute(
-    traces: Sequence[Trace], *, facts: Facts | None = None, log_step_ms: float | None = None, jobs: int | None = None
+    traces: Sequence[Trace],
+    *,
+    facts: Facts | None = None,
+    log_step_ms: float | Mapping[int, float] | None = None,
+    jobs: int | None = None,
 ) -> Attribution:
     """Split every decode cycle of every rank by phase and activity.
 
@@ -32,7 +36,8 @@ def attribute(
         traces: the ranks of one run. Captures, repeated ranks and other profiles among them are left out and named
             in ``warnings``.
         facts: what is known about the system; sizes and expected counts need it.
-        log_step_ms: unprofiled step time of the same run from the server log, for a cross-check.
+        log_step_ms: unprofiled step time of the same run from the server log, for a cross-check: one figure, or one by
+            the number of running requests.
         jobs: ranks analysed at the same time; default: as many as there are processors, for large traces.
 
     Raises:
@@ -59,8 +64,17 @@ def attribute(
     findings += checks_ranks.group_findings(ranks, groups)
     source = ranks[0].time_source
     if cycle is not None:
-        findings += checks.cycle_findings(cycle, log_step_ms, source)
+        findings += checks.cycle_findings(cycle, _step_at(log_step_ms, cycle.batch_size), source)
     return _result(ranks, calls, groups, cycle, findings, warnings)
+
+
+def _step_at(log_step_ms: float | Mapping[int, float] | None, batch_size: int | None) -> float | None:
+    """The log's step time at the traced load; without a known batch size only a single figure can be meant."""
+    if not isinstance(log_step_ms, Mapping):
+        return log_step_ms
+    if batch_size is None:
+        return next(iter(log_step_ms.values())) if len(log_step_ms) == 1 else None
+    return log_step_ms.get(batch_size)
 
 
 def _speculates(facts: Facts) -> bool | None:
