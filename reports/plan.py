@@ -261,9 +261,7 @@ def _collectives(plan: Plan) -> list[list[str]]:
 def _loads(plan: Plan) -> list[list[str]]:
     """Both arms at every load that both runs were measured at; empty when it is one."""
     rows = plan.situation.economics.by_load
-    if len(rows) < 2:
-        return []
-    return [
+    return [] if len(rows) < 2 else [
         [
             str(row.running_req), figure(row.cycle.value), figure(row.baseline_step.value), figure(row.inflation.value),
             figure(row.accept_len.value), figure(row.speedup.value),
@@ -330,7 +328,7 @@ def _bottleneck(verdict: Verdict) -> str:
 def _findings(run: RunAnalysis) -> list[str]:
     server = run.server()
     found = [*(run.attribution.findings if run.attribution else ()), *(server.findings if server else ())]
-    told = [f"{f.sentence}" + (f" ({', '.join(f.evidence[:3])})" if f.evidence else "") for f in found]
+    told = [f.sentence + (f" ({', '.join(f.evidence[:3])})" if f.evidence else "") for f in found]
     return [*told, *run.warnings, *(run.attribution.warnings if run.attribution else ())]
 
 

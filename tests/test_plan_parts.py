@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.analysis import RunAnalysis
+from profkit.planning.calls import message_bytes
 from profkit.planning.checks import Check, run_checks
-from profkit.planning.gains import Forecaster, Gain, message_bytes
+from profkit.planning.gains import Forecaster, Gain
 from profkit.planning.gates import GateResult, evaluate, state_of
 from profkit.planning.levers import Lever, load_levers
 from profkit.planning.others import same_verify_path
@@ -222,3 +223,31 @@ def replace_bounds(lever: Lever, low: float, high: float) -> Lever:
 
     condition = msgspec.structs.replace(lever.gate.measured[0], at_least=low, at_most=high)
     return msgspec.structs.replace(lever, gate=msgspec.structs.replace(lever.gate, measured=(condition,)))
+
+
+def test_idle_time_that_goes_shortens_each_arm_by_its_own() -> None:
+    gain = forecast("spec-overlap")
+    assert gain.candidate_throughput.low == pytest.approx(situation().economics.throughput.require())
+    eagle = sample("eagle3").attribution
+    assert eagle is not None
+    assert eagle.cycle is not None
+    caused = dict.fromkeys(eagle.cycle.idle_causes_us, 0.0) | {"scheduler": 60.0, "unknown": 40.0}
+    idle = {phase: dict(row) | {"idle": 0.0} for phase, row in eagle.cycle.parts_us.items()}
+    idle["verify"]["idle"] = 0.2 * eagle.cycle.wall_us.mean
+    cycle = replace(eagle.cycle, parts_us=idle, idle_causes_us=caused)
+    run = replace(sample("eagle3"), attribution=replace(eagle, cycle=cycle))
+    at = make_situation(run, sample("baseline"))
+    gain = forecast("spec-overlap", at)
+    now = at.economics.throughput.require()
+    # 60 of 100 microseconds of idle time have a cause that overlap can remove: 12% of the cycle at best.
+    assert gain.candidate_throughput.high == pytest.approx(now / (1 - 0.12))
+    assert gain.candidate_throughput.value == pytest.approx(now / (1 - 0.06))
+
+
+def test_what_nobody_has_measured_is_never_the_first_thing_to_try() -> None:
+    bare = with_facts(
+        log_only(sample("baseline")), gpu__sm=None, link__kind=None, parallel__tp=None, server_args__device=None
+    )
+    plan = make_plan(bare)
+    assert plan.verdict.first_lever is None
+    assert "nothing that these files support" in plan.verdict.sentences[1]

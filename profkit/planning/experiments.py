@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from profkit.planning.gains import message_bytes
+from profkit.planning.calls import message_bytes
 from profkit.planning.levers import EFFORT_WORDS
 from profkit.planning.ranking import RankedLever
 from profkit.planning.situation import Situation

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from profkit.analysis import RunAnalysis
 from profkit.collectives.cost import reference_curves
+from profkit.planning.calls import idle_share, mean_wait_us, message_bytes, transfer_us
 from profkit.planning.levers import Lever
 from profkit.planning.situation import Situation
 from profkit.projection import Change, Projection, Projector
 from profkit.quantity import Quantity
-from profkit.speculation import arm as arms
 
 NO_BASELINE = "no baseline run was given"
 # Rows that are worth a try below today's number: the cheapest ones, where a chain's gain is decided.
@@ -135,6 +134,8 @@ class Forecaster:
                 return self._rows()
             case "reported":
                 return self._reported(lever)
+            case "idle":
+                return self._idle(lever.effect.removed or (0.0, 0.5, 1.0), lever.effect.causes)
             case _:
                 cases = self._cases(lever)
                 return unknown_gain(cases) if isinstance(cases, str) else self._projected(cases)
@@ -246,8 +247,6 @@ class Forecaster:
                 return self._nccl_model()
             case "wait":
                 return self._waits(effect.removed)
-            case "idle":
-                return self._idle(effect.removed or (0.0, 0.5, 1.0), effect.causes)
             case "compute":
                 factor = effect.factor or (1.0, 1.0, 1.0)
                 both = tuple(Change(compute_scale=dict.fromkeys(effect.phases, f)) for f in factor)
@@ -259,19 +258,31 @@ class Forecaster:
             case _:
                 return "no model"
 
-    def _idle(self, removed: tuple[float, float, float], causes: Sequence[str]) -> _Cases:
-        cycle = self.at.candidate.attribution.cycle if self.at.candidate.attribution else None
-        known = dict(cycle.idle_causes_us) if cycle else {}
-        total = sum(known.values())
-        share = sum(known.get(cause, 0.0) for cause in causes) / total if causes and total else 1.0
-        both = tuple(Change(idle=1.0 - r * share) if r * share else None for r in removed)
-        what = f"the {share:.0%} of idle time with a cause it can remove" if causes and total else "idle time"
-        return _Cases(_three(both), _three(both), (f"{what}: none, half or all of it goes",))
+    def _idle(self, removed: tuple[float, float, float], causes: Sequence[str]) -> Gain:
+        """Nothing runs while the GPU is idle, so idle time that goes shortens the cycle by as much, on each arm."""
+        found = self.at.economics
+        share = idle_share(self.at.candidate, causes)
+        if share is None:
+            return unknown_gain("no trace, so the idle time is not known")
+        source = f"cycle less none, {removed[1]:.0%} or {removed[2]:.0%} of the idle time that it can remove"
+        other = idle_share(self.at.baseline, causes) if self.at.baseline is not None else None
+        return Gain(
+            _faster(found.throughput, share, removed, source),
+            _faster(found.baseline_throughput, other, removed, source),
+            _shorter(found.cycle, share, removed, source),
+            found.accept_len,
+            _ratio(
+                [_shorter(found.cycle, share, (r, r, r), source) for r in removed],
+                [_shorter(found.baseline_step, other, (r, r, r), source) for r in removed],
+            ),
+            1.0 / (1.0 - removed[1] * share) - 1.0,
+            assumptions=(f"{share:.1%} of the cycle is idle time with a cause that it can remove",),
+        )
 
     def _waits(self, removed: tuple[float, float, float] | None) -> _Cases | str:
         cases: list[_Three] = []
         for run in (self.at.candidate, self.at.baseline):
-            mean = _mean_wait_us(run) if run is not None else None
+            mean = mean_wait_us(run) if run is not None else None
             if mean is None and run is self.at.candidate:
                 return "waiting needs the traces of all ranks"
             shares = removed or (0.0, 0.5, 1.0)
@@ -305,7 +316,7 @@ class Forecaster:
             if run is None:
                 cases.append((None, None, None))
                 continue
-            size, today = message_bytes(run), _transfer_us(run)
+            size, today = message_bytes(run), transfer_us(run)
             if size is None:
                 return f"{run.name}: the message size of its all-reduces is not known"
             best = min(known[name].at(size) for name in names)
@@ -318,7 +329,7 @@ class Forecaster:
             return model.source
         cases = []
         for run in (self.at.candidate, self.at.baseline):
-            today = _transfer_us(run) if run is not None else None
+            today = transfer_us(run) if run is not None else None
             expected = model.high
             if today is not None and today <= model.high:
                 expected = (today + model.low) / 2
@@ -340,33 +351,15 @@ def _cheaper(wanted_us: float, today_us: float | None) -> Change | None:
     return None if today_us is not None and wanted_us >= today_us else Change(allreduce_us=wanted_us)
 
 
-def _mean_wait_us(run: RunAnalysis) -> float | None:
-    waits = [(c.wait_us, c.calls_per_cycle) for c in arms.target_allreduce(run) if c.wait_us is not None]
-    return sum(w * n for w, n in waits) / sum(n for _, n in waits) if waits else None
+def _shorter(before: Quantity, share: float | None, removed: tuple[float, float, float], source: str) -> Quantity:
+    if before.value is None or share is None:
+        return before if before.value is None else Quantity.unknown(before.unit, "no trace of this arm")
+    long, middle, short = (before.value * (1.0 - r * share) for r in removed)
+    return Quantity(middle, before.unit, "modelled", source, short, long, "model")
 
 
-def _transfer_us(run: RunAnalysis) -> float | None:
-    calls = arms.target_allreduce(run)
-    total = sum(c.calls_per_cycle for c in calls)
-    if not total:
-        return None
-    return sum((c.mean_us if c.transfer_us is None else c.transfer_us) * c.calls_per_cycle for c in calls) / total
-
-
-def message_bytes(run: RunAnalysis) -> float | None:
-    """Bytes of one all-reduce of the target's forward: from the trace, else rows x hidden size x element size."""
-    sizes = [c.message_bytes for c in arms.target_allreduce(run) if c.message_bytes]
-    if sizes:
-        return float(max(sizes))
-    hidden, element = run.facts.number("model.hidden_size"), run.facts.number("model.activation_bytes")
-    row = arms.commonest(run)
-    cycle = run.attribution.cycle if run.attribution else None
-    running = row.running_req if row else cycle.batch_size if cycle else None
-    server = run.server()
-    if server is not None and server.speculative is False:
-        rows: float | None = 1.0
-    else:
-        rows = run.facts.number("speculative.num_draft_tokens")
-    if hidden is None or element is None or running is None or rows is None:
-        return None
-    return hidden * element * running * rows
+def _faster(before: Quantity, share: float | None, removed: tuple[float, float, float], source: str) -> Quantity:
+    if before.value is None or share is None:
+        return before if before.value is None else Quantity.unknown(before.unit, "no trace of this arm")
+    low, middle, high = (before.value / (1.0 - r * share) for r in removed)
+    return Quantity(middle, before.unit, "modelled", source, low, high, "model")

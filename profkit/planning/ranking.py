@@ -101,7 +101,7 @@ def _key(ranked: RankedLever) -> tuple[int, float, int, int]:
         return 0 if free else 2, -gain, risk, cost
     if free and ranked.lever.effect.model != "none":
         return 1, 0.0, risk, cost
-    return 3 if ranked.state != "upgrade" else 4, 0.0, risk, cost
+    return {"open": 3, "check": 4, "upgrade": 5}[ranked.state], 0.0, risk, cost
 
 
 def _after_dependencies(ranked: list[RankedLever]) -> list[RankedLever]:

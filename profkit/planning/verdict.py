@@ -216,9 +216,17 @@ def _change_of_mind(at: Situation, levers: tuple[RankedLever, ...]) -> str:
     return "What would change our mind: " + "; ".join(parts) + "."
 
 
+def _worth_trying(ranked: RankedLever) -> bool:
+    """Whether a lever may come first: it surely applies here (but for what only the host tells), and has a model."""
+    unsure = any(g.state == "unknown" and g.name != "host" for g in ranked.gates)
+    if unsure or ranked.lever.effect.model == "none":
+        return False
+    return ranked.gain.relative is not None or ranked.state == "open"
+
+
 def verdict(at: Situation, levers: tuple[RankedLever, ...], checks: tuple[Check, ...]) -> Verdict:
     """The verdict from ranked levers; a failing check is named where it undermines the first sentence."""
-    first = next((r for r in levers if r.priority == 1), None)
+    first = next((r for r in levers if r.priority is not None and _worth_trying(r)), None)
     found = find_bottleneck(at)
     where = _where(at, found)
     broken = [c for c in checks if c.state == "fail" and c.name != "nccl_latency_model"]
