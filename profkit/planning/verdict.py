@@ -63,8 +63,11 @@ def find_bottleneck(at: Situation) -> Bottleneck | None:
 
 def pays(at: Situation) -> bool | None:
     """Whether speculation beats the baseline today."""
-    speedup = at.economics.speedup.value
+    found = at.economics.speedup
+    speedup = found.value
     if not at.speculative or speedup is None or abs(speedup - 1.0) < TOO_CLOSE:
+        return None
+    if found.range == "ci95" and found.low is not None and found.high is not None and found.low < 1.0 < found.high:
         return None
     return speedup > 1.0
 
