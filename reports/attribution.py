@@ -111,7 +111,7 @@ def terminal(result: Attribution, *, colour: bool = False) -> str:
     if len(result.by_batch) > 1:
         blocks.append(_by_batch(result, style))
     if result.collectives:
-        blocks.append(_collectives(result.collectives, style))
+        blocks.append(_collectives(result, style))
     blocks.append(_ranks(result, style))
     if result.findings:
         blocks.append([_finding(f, style) for f in result.findings])
@@ -177,7 +177,13 @@ def _what(row: CollectiveSummary) -> str:
     return f"{row.phase} {row.kind}{' (fused)' if row.fused else ''}"
 
 
-def _collectives(rows: Sequence[CollectiveSummary], style: Style) -> list[str]:
+def _calls(row: CollectiveSummary, result: Attribution) -> str:
+    """Without a counted cycle the calls are those of cut-off recordings, and no number per cycle."""
+    return "–" if result.cycle is None else f"{row.calls_per_cycle:.4g}"
+
+
+def _collectives(result: Attribution, style: Style) -> list[str]:
+    rows = result.collectives
     lines = [
         f"{style.dim}  {'us per call':<30}{'calls/cycle':>11}{'mean':>9}{'transfer':>9}{'wait':>8}{'size':>11}"
         f"{'bus GB/s':>9}  implementation{style.end}"
@@ -185,7 +191,7 @@ def _collectives(rows: Sequence[CollectiveSummary], style: Style) -> list[str]:
     for row in rows[:MOST_KERNELS]:
         bandwidth = "–" if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}"
         lines.append(
-            f"  {_what(row):<30}{row.calls_per_cycle:>11.4g}{microseconds(row.mean_us):>9}"
+            f"  {_what(row):<30}{_calls(row, result):>11}{microseconds(row.mean_us):>9}"
             f"{microseconds(row.transfer_us):>9}{microseconds(row.wait_us):>8}{_size(row.message_bytes):>11}"
             f"{bandwidth:>9}  {visible(row.implementation, 20)}"
         )
@@ -304,7 +310,7 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
             [
                 [
                     _what(r).replace("_", "\\_"),
-                    f"{r.calls_per_cycle:.4g}",
+                    _calls(r, result),
                     microseconds(r.mean_us),
                     microseconds(r.transfer_us),
                     microseconds(r.wait_us),

@@ -14,7 +14,8 @@ MAX_EVENT = 64 << 20
 _CREDIBLE_EVENT = 256 << 10
 # Limits of the search for the next sound event, so that hostile text costs linear time.
 _RESYNC_EVENT = 256 << 10
-_RESYNC_TRIES = 20
+_RESYNC_BYTES = 5 << 20
+_RESYNC_FACTOR = 8
 _SCALAR = re.compile(rb"[^,\[\]{}\"]+")
 _STRING = re.compile(rb'"[^"\\\n]*"(?=[ \t\r\n]*[,\]])')
 _OPEN, _BRACKET, _CLOSE = b"{[]"
@@ -60,14 +61,16 @@ def _read_one(text: Buffer, start: int, end: int) -> tuple[Event | None, bool]:
 
 def _next_event(text: Buffer, position: int, end: int) -> int:
     """The start of the first complete event behind the damage at ``position``, or :data:`INCOMPLETE`."""
-    tries = 0
+    scanned = 0
     for seam in BOUNDARY.finditer(text, position, end):
         start = seam.end()
-        stop = value_end(text, start, min(end, start + _RESYNC_EVENT))
+        # Garbage nests: every seam in it may open a long object that ends well and is no event.
+        if scanned > _RESYNC_BYTES + _RESYNC_FACTOR * (start - position):
+            break
+        last = min(end, start + _RESYNC_EVENT)
+        stop = value_end(text, start, last)
+        scanned += (last if stop == INCOMPLETE else stop) - start
         if stop == INCOMPLETE:
-            tries += 1
-            if tries == _RESYNC_TRIES:
-                break
             continue
         event, _ = _read_one(text, start, stop)
         if event is not None and event.ph is not None:  # and so no object inside the arguments of one

@@ -56,7 +56,11 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     lost = sum(r.ops.unusable for r in ranks)
     if lost:
         yield Finding(
-            "ops_without_start", "warning", f"{lost} GPU ops have no start time and are left out.", (), {"ops": lost}
+            "ops_without_start",
+            "warning",
+            f"{lost} GPU ops have no credible start time or duration and are left out.",
+            (),
+            {"ops": lost},
         )
 
 

@@ -18,6 +18,8 @@ Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 MISSING: Final = -1
+# No recording lasts this long: an hour of events would be terabytes.
+FARTHEST_NS: Final = 3_600_000_000_000
 
 
 def int_column(table: pa.Table, name: str, missing: int = MISSING) -> Ints:
@@ -93,7 +95,7 @@ class Ops:
     graph_launch: Bools
     threads: Threads
     order: Ints  # positions sorted by effective start, then file order
-    unusable: int  # rows without a start, left out
+    unusable: int  # rows without a credible start or duration, left out
 
     def __len__(self) -> int:
         return len(self.start)
@@ -146,13 +148,21 @@ def _is_graph_launch(words: list[str]) -> Bools:
     return np.array([("GraphLaunch" in w) for w in words] or [False], np.bool_)
 
 
+def _credible(start: Ints, duration: Ints, known: Bools) -> Bools:
+    """Rows with a start near the others' and a duration that a GPU op can have: one damaged digit moves an op by days,
+    and would stretch its cycle and push back everything behind it on its stream."""
+    if not known.any():
+        return known
+    middle = int(np.median(start[known]))
+    near = (start >= middle - FARTHEST_NS) & (start <= middle + FARTHEST_NS)
+    return known & near & (duration <= FARTHEST_NS)
+
+
 def read_ops(trace: Trace) -> Ops:
     """GPU ops of a trace with GPU activity."""
     table = trace.gpu_ops
     start, duration = int_column(table, "start_ns"), int_column(table, "duration_ns", 0)
-    usable = np.ones(len(start), np.bool_)
-    if table.column("start_ns").null_count:
-        usable = table.column("start_ns").is_valid().to_numpy(zero_copy_only=False)
+    usable = _credible(start, duration, table.column("start_ns").is_valid().to_numpy(zero_copy_only=False))
     row = np.flatnonzero(usable).astype(np.int64)
     if len(row) < len(start):
         table, start, duration = table.take(row), start[row], duration[row]

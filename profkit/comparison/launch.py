@@ -110,7 +110,9 @@ def _mean_per_call(rows: list[tuple[CollectiveSummary, float | None]]) -> float 
 
 def _from_collectives(attribution: Attribution) -> Iterator[Measurement]:
     cycle = attribution.cycle
-    load, n = (cycle.batch_size, cycle.count) if cycle else (None, None)
+    if cycle is None:
+        return  # then the rows count calls of cut recordings, not of cycles
+    load, n = cycle.batch_size, cycle.count
     reduces = [
         c for c in attribution.collectives if c.phase in TARGET_FORWARD_PHASES and c.kind in ("all_reduce", "allreduce")
     ]

@@ -154,8 +154,8 @@ def make_arm(analysis: RunAnalysis, row: BatchRow | None, why_not: str = "") -> 
 
 
 def target_allreduce(analysis: RunAnalysis) -> tuple[CollectiveSummary, ...]:
-    """All-reduces of the target's forward (verify, or decode without speculation)."""
-    if analysis.attribution is None:
+    """All-reduces of the target's forward (verify, or decode without speculation); none without a counted cycle."""
+    if analysis.attribution is None or analysis.attribution.cycle is None:
         return ()
     return tuple(
         c for c in analysis.attribution.collectives if c.kind == "all_reduce" and c.phase in TARGET_FORWARD_PHASES

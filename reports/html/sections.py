@@ -284,7 +284,7 @@ def _collectives(result: Attribution | None) -> Iterator[dict[str, Any]]:
             "what": f"{row.phase} {row.kind}".replace("_", " "),
             "kernel": visible(row.kernel, 160),
             "fused": row.fused,
-            "calls": f"{row.calls_per_cycle:.4g}",
+            "calls": NOT_KNOWN if result is None or result.cycle is None else f"{row.calls_per_cycle:.4g}",
             "mean": _us(row.mean_us),
             "transfer": _us(row.transfer_us),
             "wait": _us(row.wait_us),

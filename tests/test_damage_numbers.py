@@ -1,0 +1,87 @@
+"""Damage that still parses: no wrong number comes of it, and it costs no more time than the file is long."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profkit.analysis import RunAnalysis
+from profkit.attribution import Attribution, attribute
+from profkit.comparison.launch import launch_of
+from profkit.parsers.trace import read_traces, walk
+from profkit.parsers.trace.scan import Buffer
+from profkit.reports.attribution import as_markdown, terminal
+from profkit.run import Facts
+from profkit.speculation.arm import target_allreduce
+from tests.paths import SAMPLES
+
+TRACE = sorted((SAMPLES / "kimi-k2.5-tp8" / "eagle3" / "traces").glob("*.gz"))[0]
+
+
+def events_of(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
+    return document
+
+
+def attributed(document: dict[str, Any], place: Path) -> Attribution:
+    place.write_text(json.dumps(document, default=str), encoding="utf-8")
+    return attribute(read_traces([place]))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("ts", "9876543210987654.321"), ("ts", "-9223372036854775.0"), ("ts", "1.5"), ("dur", "9223372036854775.0")],
+)
+def test_one_damaged_digit_moves_no_figure(key: str, value: str, tmp_path: Path) -> None:
+    document = events_of(TRACE)
+    sound = attributed(document, tmp_path / "sound-TP-0.trace.json")
+    kernels = [e for e in document["traceEvents"] if e.get("cat") == "kernel"]
+    kernels[len(kernels) // 2][key] = value
+    hurt = attributed(document, tmp_path / "hurt-TP-0.trace.json")
+    assert sound.cycle is not None
+    assert hurt.cycle is not None
+    assert hurt.cycle.wall_us.p90 == pytest.approx(sound.cycle.wall_us.p90, rel=0.01)
+    assert hurt.cycle.headline_us["idle"] == pytest.approx(sound.cycle.headline_us["idle"] or 0.0, rel=0.5)
+    (lost,) = [f for f in hurt.findings if f.kind == "ops_without_start"]
+    assert lost.numbers == {"ops": 1}
+
+
+def test_no_calls_per_cycle_without_a_cycle(tmp_path: Path) -> None:
+    text = gzip.decompress(TRACE.read_bytes())
+    place = tmp_path / "cut-TP-0.trace.json"
+    place.write_bytes(text[: len(text) // 6])
+    result = attribute(read_traces([place]))
+    assert result.cycle is None
+    assert result.collectives
+    analysis = RunAnalysis("cut", "cut", None, None, Facts({}), None, result)
+    assert target_allreduce(analysis) == ()
+    assert not [m for m in launch_of(analysis).measurements if m.name.startswith("allreduce")]
+    row = next(line for line in terminal(result).splitlines() if line.startswith("  verify all_reduce"))
+    assert row.split()[2] == "–"
+    assert "| verify all\\_reduce | – |" in as_markdown(result)
+
+
+def test_nested_garbage_costs_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned = 0
+    real = walk.value_end
+
+    def counted(text: Buffer, position: int, end: int) -> int:
+        nonlocal scanned
+        stop = real(text, position, end)
+        scanned += (end if stop < 0 else stop) - position
+        return stop
+
+    monkeypatch.setattr(walk, "value_end", counted)
+    depth = 12_000
+    garbage = ', {"a": [1' * depth + "]}" * depth
+    sound = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 1.0, "pid": 0, "tid": 7, "args": {}}'
+    place = tmp_path / "t.json"
+    place.write_text('{"traceEvents": [' + f'{sound}, {{"name": "odd " quote"}} {garbage}, {sound}' + "]}")
+    (trace,) = read_traces([place])
+    assert trace.info.problems
+    assert scanned < 40 * place.stat().st_size + (30 << 20)
