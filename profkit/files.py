@@ -15,9 +15,16 @@ from profkit.errors import UsageError
 def writing(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; renamed onto it on success, removed on failure.
 
+    A device or a pipe is no file that could be lost: it is yielded itself.
+
     Raises:
-        UsageError: ``path`` exists and ``force`` is false, or its folder cannot be written.
+        UsageError: ``path`` is a folder, exists and ``force`` is false, or its folder cannot be written.
     """
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():
+        yield path
+        return
     if path.exists() and not force:
         raise UsageError(f"{path} exists; choose another name or give --force to overwrite it")
     try:

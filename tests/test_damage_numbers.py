@@ -13,8 +13,8 @@ import pytest
 from profkit.analysis import RunAnalysis
 from profkit.attribution import Attribution, attribute
 from profkit.comparison.launch import launch_of
-from profkit.parsers.trace import read_traces, walk
-from profkit.parsers.trace.scan import Buffer
+from profkit.parsers.trace import read_traces
+from profkit.parsers.trace.scan import Buffer, value_end
 from profkit.reports.attribution import as_markdown, terminal
 from profkit.run import Facts
 from profkit.speculation.arm import target_allreduce
@@ -68,15 +68,14 @@ def test_no_calls_per_cycle_without_a_cycle(tmp_path: Path) -> None:
 
 def test_nested_garbage_costs_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scanned = 0
-    real = walk.value_end
 
     def counted(text: Buffer, position: int, end: int) -> int:
         nonlocal scanned
-        stop = real(text, position, end)
+        stop = value_end(text, position, end)
         scanned += (end if stop < 0 else stop) - position
         return stop
 
-    monkeypatch.setattr(walk, "value_end", counted)
+    monkeypatch.setattr("profkit.parsers.trace.walk.value_end", counted)
     depth = 12_000
     garbage = ', {"a": [1' * depth + "]}" * depth
     sound = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 1.0, "pid": 0, "tid": 7, "args": {}}'

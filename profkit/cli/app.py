@@ -13,6 +13,7 @@ import typer
 from profkit._version import __version__
 from profkit.cli import commands
 from profkit.errors import ExitCode, ProfkitError
+from profkit.escape import visible
 
 # The order in --help: the way a newcomer walks. Commands not listed come last.
 ORDER = (
@@ -69,7 +70,7 @@ def build_app() -> typer.Typer:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"profkit: {sentence}", file=sys.stderr)
+    print(f"profkit: {visible(sentence)}", file=sys.stderr)
     return code
 
 
@@ -81,6 +82,8 @@ def run(arguments: list[str]) -> int:
         build_app()(args=arguments, prog_name="profkit")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else ExitCode.DONE if end.code is None else ExitCode.USAGE
+        if code == ExitCode.CHECK_FAILED:  # so click ends when the reader of our output went away (``| head``)
+            return ExitCode.DONE
         return _fail("interrupted", code) if code == ExitCode.INTERRUPTED else code
     except ProfkitError as error:
         if debug:
