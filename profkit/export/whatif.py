@@ -132,7 +132,9 @@ def _choices(old: int | None) -> list[int | None]:
 
 
 def _candidate_at(projector: Projector, tokens: int | None) -> Callable[[float], list[float] | None]:
-    return lambda us: _ends(projector.project(Change(allreduce_us=us, draft_tokens=tokens)).candidate.cycle_after)
+    return lambda us: _ends(
+        projector.project(Change(allreduce_us=us, draft_tokens=tokens), parts=False).candidate.cycle_after
+    )
 
 
 def _baseline_at(baseline: RunAnalysis | None) -> Callable[[float], list[float] | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profkit.analysis import RunAnalysis
+from profkit.errors import UsageError
 from profkit.projection.change import Change
 from profkit.projection.measured import groups_of
 from profkit.projection.measured_arm import MeasuredArm
@@ -138,6 +139,15 @@ def _explained(measured: MeasuredArm | str, change: Change) -> tuple[str, ...]:
     return () if isinstance(measured, str) or not change.touches_cycle else measured.explain(change)
 
 
+def _possible(change: Change, draft_tokens: int | None) -> bool:
+    """An accept length can need the draft tokens that come with it: such a part cannot be on its own."""
+    try:
+        change.check(draft_tokens)
+    except UsageError:
+        return False
+    return True
+
+
 class Projector:
     """Projects changes of one pair of runs; the measured cycles are prepared once."""
 
@@ -153,20 +163,23 @@ class Projector:
             self._base_arm = arms.make_arm(baseline, match, why)
             self._base_measured = _measured(baseline, self._base_arm)
 
-    def project(self, change: Change) -> Projection:
-        """Both arms before and after ``change``; see :func:`project`."""
+    def project(self, change: Change, *, parts: bool = True) -> Projection:
+        """Both arms before and after ``change``; see :func:`project`. ``parts``: also each part of it alone."""
+        own = self.candidate.facts.integer("speculative.num_draft_tokens")
+        change.check(own)
         whole = self._project(change)
-        parts = {name: self._project(part) for name, part in change.alone().items()}
         if not parts:
+            return whole
+        singles = {name: self._project(part) for name, part in change.alone().items() if _possible(part, own)}
+        if not singles:
             return whole
         alone = tuple(
             Alone(name, p.candidate.throughput_after, p.baseline.throughput_after if p.baseline else None)
-            for name, p in parts.items()
+            for name, p in singles.items()
         )
         return replace(whole, alone=alone)
 
     def _project(self, change: Change) -> Projection:
-        change.check(self.candidate.facts.integer("speculative.num_draft_tokens"))
         cases = make_cases(self.candidate, self.baseline, change, _speculative(self.candidate))
         accept = _accept_len(self.candidate, self._arm, change)
         after = _projected(self.candidate, self._arm, self._measured, change, accept, cases)

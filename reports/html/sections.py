@@ -14,9 +14,10 @@ from profkit.attribution.result import Attribution, CycleSummary
 from profkit.collectives.cost import reference_curves
 from profkit.escape import visible
 from profkit.quantity import Quantity
+from profkit.reports.html import evidence
+from profkit.reports.html.evidence import us
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
-from profkit.reports.trace_events import microseconds
 from profkit.reports.wording import NOT_KNOWN, count, figure, percent
 from profkit.rules import load_rules
 from profkit.speculation.economics import Economics
@@ -91,12 +92,12 @@ def context(
         "plot": Markup(plot),  # noqa: S704 - escaped where it is made
         "plot_caption": caption,
         "economics": list(_economics(figures)),
-        "levers": [lever for lever in _levers(plan) if lever["priority"]],
-        "closed": [lever for lever in _levers(plan) if not lever["priority"]],
-        "findings": list(_findings(analysis)),
-        "ranks": list(_ranks(result, shown)),
+        "levers": [lever for lever in evidence.levers(plan) if lever["priority"]],
+        "closed": [lever for lever in evidence.levers(plan) if not lever["priority"]],
+        "findings": list(evidence.findings(analysis)),
+        "ranks": list(evidence.ranks(result, shown)),
         "shown_title": shown[0]["title"] if shown else "",
-        "notes": list(_notes(analysis, baseline)),
+        "notes": list(evidence.notes(analysis, baseline)),
     }
 
 
@@ -249,15 +250,15 @@ def _matrix(result: Attribution | None, name: str) -> dict[str, Any] | None:
             {
                 "key": phase.replace("_", "-"),
                 "name": PHASE_NAMES[phase],
-                "cells": [{"text": _us(c), "heat": f"{_heat(c, largest):.1f}"} for c in cells],
-                "sum": _us(sum(c or 0.0 for c in cells)),
+                "cells": [{"text": us(c), "heat": f"{_heat(c, largest):.1f}"} for c in cells],
+                "sum": us(sum(c or 0.0 for c in cells)),
             }
         )
     return {
         "name": name,
         "activities": [{"key": a, "name": ACTIVITY_NAMES[a]} for a in ACTIVITIES],
         "rows": rows,
-        "totals": [*(_us(totals[a]) for a in ACTIVITIES), _us(sum(totals.values()))],
+        "totals": [*(us(totals[a]) for a in ACTIVITIES), us(sum(totals.values()))],
     }
 
 
@@ -266,16 +267,10 @@ def _heat(value: float | None, largest: float) -> float:
     return 55.0 * math.sqrt((value or 0.0) / largest)
 
 
-def _us(value: float | None) -> str:
-    if value is None:
-        return NOT_KNOWN
-    return "·" if value == 0 else f"{value:,.1f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
 def _idle(result: Attribution | None) -> list[dict[str, str]]:
     cycle = None if result is None else result.cycle or result.window
     causes = [(c, v) for c, v in cycle.idle_causes_us.items() if v > 0] if cycle else []
-    return [{"us": _us(v), "words": WORDS.get(c, c)} for c, v in sorted(causes, key=lambda c: -c[1])]
+    return [{"us": us(v), "words": WORDS.get(c, c)} for c, v in sorted(causes, key=lambda c: -c[1])]
 
 
 def _collectives(result: Attribution | None) -> Iterator[dict[str, Any]]:
@@ -285,9 +280,9 @@ def _collectives(result: Attribution | None) -> Iterator[dict[str, Any]]:
             "kernel": visible(row.kernel, 160),
             "fused": row.fused,
             "calls": NOT_KNOWN if result is None or result.cycle is None else f"{row.calls_per_cycle:.4g}",
-            "mean": _us(row.mean_us),
-            "transfer": _us(row.transfer_us),
-            "wait": _us(row.wait_us),
+            "mean": us(row.mean_us),
+            "transfer": us(row.transfer_us),
+            "wait": us(row.wait_us),
             "size": NOT_KNOWN if row.message_bytes is None else size_text(row.message_bytes),
             "bandwidth": NOT_KNOWN if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}",
             "implementation": visible(row.implementation, 40),
@@ -332,95 +327,3 @@ def _economics(figures: Economics | None) -> Iterator[dict[str, str]]:
             "kind": value.kind,
             "source": visible(value.source, 220),
         }
-
-
-def _levers(plan: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
-    for lever in (plan or {}).get("levers", ()):
-        gain = lever.get("gain") or {}
-        yield {
-            "name": visible(str(lever.get("title") or lever.get("id")), 120),
-            "priority": visible(str(lever.get("priority") or ""), 20),
-            "candidate": _gain(gain.get("candidate_throughput")),
-            "baseline": _gain(gain.get("baseline_throughput")),
-            "gates": [
-                {k: visible(str(gate.get(k) or ""), 200) for k in ("name", "state", "why")}
-                for gate in lever.get("gates", ())
-                if gate.get("state") != "pass"
-            ],
-            "command": _lines(lever.get("command")),
-            "acceptance": _lines(lever.get("acceptance")),
-            "kill": _lines(lever.get("kill")),
-        }
-
-
-def _lines(value: Any) -> str:
-    """Text, or a list of texts, as one line."""
-    texts = value if isinstance(value, list | tuple) else [value] if value else []
-    return visible("; ".join(line for t in texts for line in str(t).splitlines()), 400)
-
-
-def _gain(value: Any) -> str:
-    if not isinstance(value, Mapping) or value.get("value") is None:
-        return NOT_KNOWN
-    text = figure(value["value"], str(value.get("unit") or ""))
-    low, high = value.get("low"), value.get("high")
-    return f"{text} ({figure(low)} to {figure(high)})" if low is not None and high is not None and high > low else text
-
-
-def _findings(analysis: RunAnalysis) -> Iterator[dict[str, Any]]:
-    found = list(analysis.attribution.findings) if analysis.attribution else []
-    server = analysis.server()
-    found += list(server.findings) if server else []
-    places = {i.path: n for n, i in enumerate(analysis.attribution.inputs)} if analysis.attribution else {}
-    order = ("problem", "warning", "info")
-    for finding in sorted(found, key=lambda f: order.index(f.severity)):
-        yield {
-            "severity": finding.severity,
-            "sentence": visible(finding.sentence, 600),
-            "evidence": [{"text": visible(e, 160), "rank": places.get(e)} for e in finding.evidence[:6]],
-        }
-
-
-def _ranks(result: Attribution | None, shown: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    if result is None:
-        return
-    sources = {r["place"]: r["source"] for r in shown[0]["ranks"]} if shown else {}
-    for place, (rank, clock, info) in enumerate(zip(result.ranks, result.clock_offsets_us, result.inputs, strict=True)):
-        cycles = rank.cycles
-
-        def mean(total: float, cycles: int = cycles) -> str:
-            return _us(total / cycles / 1000) if cycles else NOT_KNOWN
-
-        parts = {a: sum(p[a] or 0 for p in rank.parts_ns.values()) for a in ACTIVITIES}
-        places = {"dp": rank.dp, "pp": rank.pp, "tp": rank.tp, "ep": rank.ep}
-        name = " ".join(f"{k}{v}" for k, v in places.items() if v is not None) or f"rank {rank.rank}"
-        known = clock.offset is not None and clock.spread is not None
-        yield {
-            "name": name,
-            "cycles": str(cycles),
-            "dropped": str(sum(rank.dropped.values())),
-            "wall": mean(rank.wall_ns),
-            "allreduce": mean(parts["allreduce"]),
-            "idle": mean(parts["idle"]),
-            "clock": f"{clock.offset:+.1f} ±{clock.spread:.1f}" if known else NOT_KNOWN,
-            "labelled": ", ".join(f"{k} {v:.0%}" for k, v in rank.labelled_by.items() if v >= 0.005),
-            "source": _source(sources.get(place), "host op" if rank.time_source == "cpu" else "GPU op"),
-            "file": visible(info.path, 200),
-        }
-
-
-def _source(found: Sequence[int] | None, noun: str) -> str:
-    """``GPU op 1741 to 2610, ts 3972487135.123 to ...``: counted from 0 in file order, times in us as recorded."""
-    if found is None:
-        return NOT_KNOWN
-    first, last, begin, end = found
-    return f"{noun} {first} to {last}, ts {microseconds(begin)} to {microseconds(end)}"
-
-
-def _notes(analysis: RunAnalysis, baseline: RunAnalysis | None) -> Iterator[str]:
-    for run in (analysis, baseline):
-        if run is not None:
-            yield from (f"{visible(run.name, 60)}: {visible(w, 400)}" for w in run.warnings)
-    server = analysis.server()
-    if server is not None and server.start_line:
-        yield f"Log of the server: {visible(server.start_line, 160)}."
