@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -11,6 +12,7 @@ import typer
 from profkit import __version__
 from profkit.cli import app
 from profkit.errors import CheckFailedError, InputError, UsageError
+from tests.paths import SAMPLES
 
 HEAVY = ("pandas", "pyarrow", "matplotlib", "numpy", "scipy", "msgspec", "jinja2", "torch_tb_profiler")
 
@@ -80,3 +82,22 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app.run([]) == 3
     with pytest.raises(InputError):
         app.run(["--debug"])
+
+
+def test_no_cache_is_offered_wherever_traces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROFKIT_CACHE_DIR", str(tmp_path / "cache"))
+    run_folder = str(SAMPLES / "kimi-k2.5-tp8" / "baseline")
+    commands = {
+        "attribute": ["attribute", run_folder],
+        "whatif": ["whatif", run_folder, "--idle", "0"],
+        "compare": ["compare", run_folder, run_folder],
+        "doctor": ["doctor", run_folder],
+        "add": ["add", run_folder, "--store", str(tmp_path / "store")],
+        "plan": ["plan", run_folder, "-o", str(tmp_path / "plan")],
+        "export": ["export", "perfetto", run_folder, "-o", str(tmp_path / "cut.json.gz")],
+    }
+    for name, arguments in commands.items():
+        assert app.run([*arguments, "--no-cache"]) == 0, name
+        assert not (tmp_path / "cache").exists(), name
+    assert app.run(commands["attribute"]) == 0
+    assert (tmp_path / "cache").exists()

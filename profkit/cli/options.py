@@ -31,6 +31,9 @@ ForceOption: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite
 JobsOption: TypeAlias = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Processes to use; default: as many as fit.")
 ]
+NoCacheOption: TypeAlias = Annotated[
+    bool, typer.Option("--no-cache", help="Read traces anew; neither use nor keep parsed ones.")
+]
 QuietOption: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no messages.")]
 VerboseOption: TypeAlias = Annotated[
     int, typer.Option("--verbose", "-v", count=True, help="Say more on stderr; twice for details.")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DEFAULT_CYCLES = ("median", "worst")
 
 
-def load(path: str, messages: Messages, jobs: int | None) -> tuple[Run, RunAnalysis]:
+def load(path: str, messages: Messages, jobs: int | None, cache: bool = True) -> tuple[Run, RunAnalysis]:
     """A run and its analysis.
 
     Raises:
@@ -23,7 +23,7 @@ def load(path: str, messages: Messages, jobs: int | None) -> tuple[Run, RunAnaly
     from profkit.pipeline import load_and_analyse
 
     with messages.progress(f"reading {path}", 1.0) as advance:
-        return load_and_analyse(path, jobs=jobs, progress=advance)
+        return load_and_analyse(path, jobs=jobs, cache=cache, progress=advance)
 
 
 def write_page(
@@ -36,6 +36,7 @@ def write_page(
     cycles: Sequence[str] | None = None,
     force: bool = False,
     jobs: int | None = None,
+    cache: bool = True,
 ) -> None:
     """Analyse both runs and write the page to ``output``.
 
@@ -46,8 +47,8 @@ def write_page(
     from profkit.files import write_text
     from profkit.reports.html import render
 
-    loaded, analysis = load(run, messages, jobs)
-    other = load(baseline, messages, jobs)[1] if baseline is not None else None
+    loaded, analysis = load(run, messages, jobs, cache)
+    other = load(baseline, messages, jobs, cache)[1] if baseline is not None else None
     text = render(analysis, traces=loaded.traces, baseline=other, plan=plan, cycles=tuple(cycles or DEFAULT_CYCLES))
     write_text(output, text, force=force)
     messages.note(f"wrote {output}, {len(text) / 1e6:.2f} MB")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import JobsOption, QuietOption, VerboseOption
+from profkit.cli.options import JobsOption, NoCacheOption, QuietOption, VerboseOption
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 
@@ -41,6 +41,7 @@ def add(
     store: StoreOption = None,
     config_file: ConfigFileOption = None,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
@@ -55,7 +56,7 @@ def add(
     for plan in forecast or ():
         _add_forecast(root, plan, config, week)
     if runs:
-        _add_runs(root, runs, config, week, labels, jobs, messages)
+        _add_runs(root, runs, config, week, labels, jobs, messages, cache=not no_cache)
 
 
 def _labels(pairs: list[str] | tuple[str, ...], lever: str | None) -> dict[str, str]:
@@ -99,6 +100,8 @@ def _add_runs(
     labels: dict[str, str],
     jobs: int | None,
     messages: Messages,
+    *,
+    cache: bool,
 ) -> None:
     from profkit.errors import InputError, UsageError
     from profkit.escape import visible
@@ -110,7 +113,7 @@ def _add_runs(
     with messages.progress("analysing", len(paths)) as advance:
         for path in paths:
             try:
-                [analysis] = analyse_runs([path], jobs=jobs, advance=advance)
+                [analysis] = analyse_runs([path], jobs=jobs, cache=cache, advance=advance)
                 added = add_run(root, analysis, config=config, week=week, labels=labels)
             except (InputError, UsageError) as error:
                 if len(paths) == 1:

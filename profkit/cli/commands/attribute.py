@@ -14,6 +14,7 @@ from profkit.cli.options import (
     Format,
     FormatOption,
     JobsOption,
+    NoCacheOption,
     OutputOption,
     QuietOption,
     VerboseOption,
@@ -48,13 +49,16 @@ def attribute(
     ] = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
     """Split every decode cycle, on every rank, into draft, verify compute, all-reduce and idle."""
     messages = Messages(quiet, verbose)
     one_folder = len(paths) == 1 and Path(paths[0]).is_dir()
-    analysis, traces = _run(paths[0], messages, jobs) if one_folder else _files(paths, messages, jobs)
+    analysis, traces = (
+        _run(paths[0], messages, jobs, not no_cache) if one_folder else _files(paths, messages, jobs, not no_cache)
+    )
     result = analysis.attribution
     if result is None:
         raise InputError(
@@ -80,18 +84,20 @@ def attribute(
             messages.warn(warning)
 
 
-def _run(path: str, messages: Messages, jobs: int | None) -> tuple[RunAnalysis, tuple[Trace, ...]]:
+def _run(path: str, messages: Messages, jobs: int | None, cache: bool) -> tuple[RunAnalysis, tuple[Trace, ...]]:
     """A run folder: its facts size the collectives, its log checks the cycle time."""
     from profkit.pipeline import load_and_analyse
 
     with messages.progress("reading", 1.0) as advance:
-        run, analysis = load_and_analyse(path, jobs=jobs, progress=advance)
+        run, analysis = load_and_analyse(path, jobs=jobs, cache=cache, progress=advance)
     for warning in analysis.warnings:
         messages.warn(warning)
     return analysis, run.traces
 
 
-def _files(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[RunAnalysis, tuple[Trace, ...]]:
+def _files(
+    paths: Sequence[str], messages: Messages, jobs: int | None, cache: bool
+) -> tuple[RunAnalysis, tuple[Trace, ...]]:
     from profkit.analysis import RunAnalysis
     from profkit.attribution import attribute as attribute_traces
     from profkit.attribution import needs_frames
@@ -99,11 +105,11 @@ def _files(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[
     from profkit.parsers.trace import read_traces
 
     with messages.progress("reading traces", 1.0) as advance:
-        traces = read_traces(list(paths), jobs=jobs, progress=advance)
+        traces = read_traces(list(paths), jobs=jobs, cache=cache, progress=advance)
     if any(needs_frames(t) for t in traces):
         messages.detail("no annotation names the phases: reading the Python frames as well")
         with messages.progress("reading Python frames", 1.0) as advance:
-            traces = read_traces(list(paths), frames=True, jobs=jobs, progress=advance)
+            traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
     facts = facts_near(paths, traces)
     result = attribute_traces(traces, facts=facts, jobs=jobs)
     name = Path(paths[0]).name if len(paths) == 1 else f"{len(result.inputs)} traces"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages, out
-from profkit.cli.options import ForceOption, Format, FormatOption, JobsOption, OutputOption, QuietOption
+from profkit.cli.options import ForceOption, Format, FormatOption, JobsOption, NoCacheOption, OutputOption, QuietOption
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def compare(
     store: StoreOption = None,
     config_file: ConfigFileOption = None,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Compare server launches with statistics that fit small samples."""
@@ -65,7 +66,7 @@ def compare(
     settings = _settings(config, tuple(expect or ()), primary, alpha, min_effect)
     if form not in (Format.TABLE, Format.JSON, Format.MARKDOWN):
         raise UsageError(f"a comparison has no {form} form; choose table, json or markdown")
-    comparison = _compare(base, candidate, root, settings, jobs, messages)
+    comparison = _compare(base, candidate, root, settings, jobs, messages, cache=not no_cache)
     _show(comparison, title, form, output, force=force)
     for warning in comparison.warnings:
         messages.warn(warning)
@@ -96,13 +97,15 @@ def _settings(
 
 
 def _compare(
-    base: str, candidate: str, store: Path, settings: Settings, jobs: int | None, messages: Messages
+    base: str, candidate: str, store: Path, settings: Settings, jobs: int | None, messages: Messages, *, cache: bool
 ) -> Comparison:
     from profkit.comparison.verdict import compare as compare_launches
     from profkit.sources import load_launches
 
     with messages.progress("reading runs") as advance:
-        sides = [load_launches(text, store=store, jobs=jobs, advance=advance) for text in (base, candidate)]
+        sides = [
+            load_launches(text, store=store, jobs=jobs, cache=cache, advance=advance) for text in (base, candidate)
+        ]
     for side in sides:
         for warning in side.warnings:
             messages.warn(warning)

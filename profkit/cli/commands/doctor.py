@@ -13,6 +13,7 @@ from profkit.cli.options import (
     Format,
     FormatOption,
     JobsOption,
+    NoCacheOption,
     OutputOption,
     QuietOption,
     VerboseOption,
@@ -39,7 +40,7 @@ def doctor(
     output: OutputOption = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither use nor keep parsed traces.")] = False,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import ForceOption, JobsOption, QuietOption, VerboseOption
+from profkit.cli.options import ForceOption, JobsOption, NoCacheOption, QuietOption, VerboseOption
 
 if TYPE_CHECKING:
     from profkit.attribution import Attribution
@@ -45,6 +45,7 @@ def tensorboard(
     name: Annotated[str | None, typer.Option("--name", help="Name of the run in TensorBoard.")] = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
@@ -52,7 +53,7 @@ def tensorboard(
     import shlex
 
     messages = Messages(quiet, verbose)
-    result, traces = _attributed(paths, messages, jobs)
+    result, traces = _attributed(paths, messages, jobs, not no_cache)
     from profkit.reports.tensorboard import write_tensorboard
 
     with messages.progress("writing TensorBoard files", float(len(traces))) as advance:
@@ -73,12 +74,13 @@ def perfetto(
     ] = "median",
     force: ForceOption = False,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
     """Cut cycles of all ranks out for ui.perfetto.dev, with lanes for phase, activity and collectives."""
     messages = Messages(quiet, verbose)
-    result, traces = _attributed(paths, messages, jobs)
+    result, traces = _attributed(paths, messages, jobs, not no_cache)
     from profkit.export.selection import choose
     from profkit.reports.perfetto import write_perfetto
 
@@ -103,26 +105,31 @@ def html(
     ] = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
     """Write one self-contained page: verdict, split, timeline, all-reduces, economics with sliders."""
     from profkit.cli.page import write_page
 
-    write_page(run, baseline, output, Messages(quiet, verbose), cycles=cycle, force=force, jobs=jobs)
+    write_page(
+        run, baseline, output, Messages(quiet, verbose), cycles=cycle, force=force, jobs=jobs, cache=not no_cache
+    )
     print(output)
 
 
-def _attributed(paths: Sequence[str], messages: Messages, jobs: int | None) -> tuple[Attribution, tuple[Trace, ...]]:
+def _attributed(
+    paths: Sequence[str], messages: Messages, jobs: int | None, cache: bool
+) -> tuple[Attribution, tuple[Trace, ...]]:
     from profkit.attribution import attribute, needs_frames
     from profkit.cli.run_facts import facts_near
     from profkit.parsers.trace import read_traces
 
     with messages.progress("reading traces", 1.0) as advance:
-        traces = read_traces(list(paths), jobs=jobs, progress=advance)
+        traces = read_traces(list(paths), jobs=jobs, cache=cache, progress=advance)
     if any(needs_frames(t) for t in traces):
         with messages.progress("reading Python frames", 1.0) as advance:
-            traces = read_traces(list(paths), frames=True, jobs=jobs, progress=advance)
+            traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
     result = attribute(traces, facts=facts_near(paths, traces), jobs=jobs)
     for warning in result.warnings:
         messages.detail(warning)

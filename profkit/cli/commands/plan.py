@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import FolderOption, ForceOption, JobsOption, QuietOption
+from profkit.cli.options import FolderOption, ForceOption, JobsOption, NoCacheOption, QuietOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def plan(
     json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of writing files.")] = False,
     force: ForceOption = False,
     jobs: JobsOption = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Read the traces again.")] = False,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write an optimisation plan: plan.md, plan.json and plots; print its first screen."""

@@ -13,6 +13,7 @@ from profkit.cli.options import (
     Format,
     FormatOption,
     JobsOption,
+    NoCacheOption,
     OutputOption,
     QuietOption,
     VerboseOption,
@@ -63,6 +64,7 @@ def whatif(
     output: OutputOption = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
+    no_cache: NoCacheOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
@@ -94,8 +96,10 @@ def whatif(
     change.check(None)
     messages = Messages(quiet, verbose)
     with messages.progress("reading runs", 2.0) as advance:
-        candidate = analyse_path(run, jobs=jobs, progress=advance)
-        base = analyse_path(baseline, jobs=jobs, progress=advance) if baseline is not None else None
+        candidate = analyse_path(run, jobs=jobs, cache=not no_cache, progress=advance)
+        base = None
+        if baseline is not None:
+            base = analyse_path(baseline, jobs=jobs, cache=not no_cache, progress=advance)
     projection = project(candidate, base, change)
     if form is Format.JSON:
         text = dumps(projection)
