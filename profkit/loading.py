@@ -134,6 +134,20 @@ def _relative_log(log: LogTables, root: Path) -> LogTables:
     )
 
 
+def _refuse_several_runs(root: Path, logs: Sequence[Path]) -> None:
+    """One run's trace set against another's log gives figures of neither."""
+    if (root / RUN_FILE).is_file():
+        return
+    inside = {p.relative_to(root).parts[0] for p in root.rglob(RUN_FILE)}
+    if len(inside) < 2:
+        inside = {p.relative_to(root).parts[0] for p in logs if p.parent != root}
+    if len(inside) > 1 and all(p.parent != root for p in logs):
+        shown = ", ".join(sorted(inside)[:4]) + (", ..." if len(inside) > 4 else "")
+        raise InputError(
+            f"{root}: holds {len(inside)} runs ({shown}); name one of them, or put a {RUN_FILE} here if all are one run"
+        )
+
+
 def load_run(
     path: Path | str,
     *,
@@ -153,7 +167,7 @@ def load_run(
         progress: called with the share of the traces read since the last call.
 
     Raises:
-        InputError: nothing usable at ``path``.
+        InputError: nothing usable at ``path``, or several runs.
     """
     root = Path(path)
     if not root.exists():
@@ -161,6 +175,7 @@ def load_run(
     folder = root if root.is_dir() else root.parent
     if root.is_dir():
         logs, trace_files = find_logs(root), find_traces(root)
+        _refuse_several_runs(root, logs)
     else:
         logs, trace_files = ([], [root]) if is_trace(root) else ([root], [])
     if not logs and not trace_files:

@@ -98,3 +98,15 @@ def test_real_runs_load(path: Path) -> None:
         assert low is not None
         assert high is not None
         assert version in (low, high, run.facts.text("engine.version"))
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_several_runs_are_not_read_as_one(described: bool, tmp_path: Path) -> None:
+    for name in ("baseline", "eagle3"):
+        shutil.copytree(SAMPLES / "kimi-k2.5-tp8" / name, tmp_path / name)
+        if not described:
+            (tmp_path / name / "run.toml").unlink()
+    with pytest.raises(InputError, match=r"holds 2 runs \(baseline, eagle3\)"):
+        load_run(tmp_path)
+    (tmp_path / "run.toml").write_text('name = "two nodes"\n')
+    assert load_run(tmp_path).name == "two nodes"
