@@ -6,12 +6,12 @@ send_one.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from profkit.jsonio import loads
 from profkit.rules import load_rules
 
 Row = dict[str, Any]
@@ -130,7 +130,7 @@ class BenchReader:
 
     def _json_line(self, line: int, text: str) -> bool:
         try:
-            document = json.loads(text)
+            document = loads(text)
         except (ValueError, RecursionError):
             return False
         if not isinstance(document, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,19 +11,31 @@ from pathlib import Path
 from typing import Any, Final
 
 from profkit.errors import InputError
+from profkit.jsonio import loads
 from profkit.rules import load_rules
 
 REMOVED: Final = "[removed]"
 _SECRET_NAME = re.compile(
     r"(?:^|[_-])(?:(?:api|admin|access|secret|private|encryption|watermark)_?key(?:_[a-z])?|password|passwd|passphrase|"
-    r"secret|credentials?|(?:auth|access|hf|bearer|session)_?token|authorization)$",
+    r"secret|credentials?|(?:auth|access|hf|bearer|session)_?token|authorization)$|^token$",
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|Bearer\s+\S{8,}|AKIA[0-9A-Z]{16})")
+# A server's own command line is among its arguments.
+_OPTION_SECRET = re.compile(
+    r"(--[a-z-]{0,40}(?:(?:api|access|secret)[_-]key|password|secret|(?:auth|access|hf|bearer|session)[_-]token)"
+    r"(?:=|\s+))(?:\"[^\"]*\"|'[^']*'|\S+)",
+    re.IGNORECASE,
+)
+_QUERY_SECRET = re.compile(
+    r"([?&](?:sig|signature|key|api[_-]?key|(?:access_)?token|x-amz-(?:signature|credential|security-token))=)[^&\s'\"]+",
+    re.IGNORECASE,
+)
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s'\"]+@")
 _NESTED_SECRET = re.compile(
-    r"""((?:api_?key|password|passwd|secret|token|access_key)["']?\s*[:=]\s*)(["']?)[^"',}\s]+\2""", re.IGNORECASE
+    r"""((?:api[_-]?key|password|passwd|secret|token|access_key)["']?\s*[:=]\s*)(["']?)[^"',}\s]+\2""", re.IGNORECASE
 )
+_NAMED_KEY = re.compile(r"""((?:api[_-]?key|password|passwd)["']?\s*[:=]\s*)(["']?)[^"',}\s]+\2""", re.IGNORECASE)
 _MAX_VALUE: Final = 100_000
 _OBJECT = re.compile(r"[A-Z]\w*\((?=\w+=)")  # the repr of a nested configuration
 _DEEPEST: Final = 8
@@ -65,7 +76,7 @@ def read_server_args_json(path: Path | str) -> dict[str, Any]:
         InputError: the file cannot be read or is no JSON object.
     """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8", errors="replace"))
+        document = loads(Path(path).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; check the path") from error
     except (ValueError, RecursionError) as error:
@@ -168,6 +179,13 @@ def _value(text: str, depth: int = 0) -> Any:
     return text[:_MAX_VALUE]
 
 
+def text_without_secrets(text: str) -> str:
+    """The text with what is surely a key, a password or a login in it replaced."""
+    text = _SECRET_VALUE.sub(REMOVED, _URL_LOGIN.sub(f"{REMOVED}@", text))
+    text = _QUERY_SECRET.sub(rf"\1{REMOVED}", _OPTION_SECRET.sub(rf"\1{REMOVED}", text))
+    return _NAMED_KEY.sub(rf"\1\2{REMOVED}\2", text)
+
+
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -180,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        value = _SECRET_VALUE.sub(REMOVED, _URL_LOGIN.sub(f"{REMOVED}@", value))
+        value = text_without_secrets(value)
         return _NESTED_SECRET.sub(rf"\1\2{REMOVED}\2", value)
     if isinstance(value, dict):
         return without_secrets({str(k): v for k, v in value.items()})

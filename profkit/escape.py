@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def encodable(text: str) -> str:
+    """Text that UTF-8 can hold: file names in other encodings and JSON escapes bring lone surrogates."""
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def visible(text: str, limit: int | None = None) -> str:
@@ -23,5 +29,6 @@ def markdown(text: str, limit: int | None = None) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """A cell that no spreadsheet runs as a formula."""
-    return "'" + text if text.startswith(_FORMULA) else text
+    """A cell that no spreadsheet runs as a formula and no terminal obeys; tabs and line breaks stay."""
+    clean = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    return "'" + clean if text.startswith(_FORMULA) else clean

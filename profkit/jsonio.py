@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from profkit.escape import encodable
+
 # A float is printed with this many significant digits: more than any clock resolves,
 # fewer than the last-bit noise of a sum over threads or library versions.
 SIGNIFICANT_DIGITS = 12
@@ -36,6 +38,26 @@ def plain(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def loads(text: str, *, strict: bool = True) -> Any:
+    """Parse JSON; half a surrogate pair, which no UTF-8 can hold, is replaced.
+    Control characters in strings are an error if ``strict``.
+
+    Raises:
+        ValueError: the text is no JSON.
+        RecursionError: it is nested too deeply.
+    """
+    document = json.loads(text, strict=strict)
+    return _encodable(document) if "\\ud" in text or "\\uD" in text else document
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable(k): _encodable(v) for k, v in value.items()}
+    return [_encodable(v) for v in value] if isinstance(value, list) else value
 
 
 def dumps(document: Any, *, indent: int | None = 2) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from profkit import facts as gather
 from profkit.errors import InputError
+from profkit.escape import encodable
 from profkit.logs import LogTables
 from profkit.parsers.log import find_logs, read_log
 from profkit.parsers.server_args import read_server_args_json
@@ -99,7 +100,7 @@ def _content_key(logs: Sequence[Path], traces: Sequence[Trace], extra: Sequence[
     digest = hashlib.sha256()
 
     def name(path: Path) -> str:
-        return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        return encodable(path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name)
 
     for path in sorted([*logs, *extra]):
         with path.open("rb") as stream:
@@ -111,7 +112,7 @@ def _content_key(logs: Sequence[Path], traces: Sequence[Trace], extra: Sequence[
 
 def _shown(path: str, root: Path) -> str:
     """A path as seen from the run, so that a document does not depend on where the run lies."""
-    found = Path(path)
+    found, root = Path(path), Path(encodable(str(root)))
     return found.relative_to(root).as_posix() if found.is_relative_to(root) else found.name
 
 
@@ -200,8 +201,8 @@ def load_run(
         places.append(gather.from_model_config(_json_object(config), config.name))
     places.append(gather.from_traces(traces))
     return Run(
-        name=description.text("name") or (root.resolve().name if root.is_dir() else root.name),
-        path=str(path),
+        name=description.text("name") or encodable(root.resolve().name if root.is_dir() else root.name),
+        path=encodable(str(path)),
         facts=gather.merge(places),
         log=log,
         traces=traces,

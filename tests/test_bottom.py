@@ -73,6 +73,7 @@ def test_markdown_shows_markup_as_text() -> None:
 def test_formulas_are_defused() -> None:
     assert escape.csv_cell("=1+1") == "'=1+1"
     assert escape.csv_cell("plain") == "plain"
+    assert escape.csv_cell("a\x1b[31m\tb\nc") == "a\ufffd[31m\tb\nc"
 
 
 # --- JSON ----------------------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from profkit.errors import InputError
+from profkit.jsonio import dumps
 from profkit.loading import load_run
 from profkit.run import Fact
 from tests.paths import SAMPLES, SHARED, needs_shared
@@ -110,3 +113,25 @@ def test_several_runs_are_not_read_as_one(described: bool, tmp_path: Path) -> No
         load_run(tmp_path)
     (tmp_path / "run.toml").write_text('name = "two nodes"\n')
     assert load_run(tmp_path).name == "two nodes"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such file names")
+def test_names_and_texts_that_utf8_cannot_hold(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"odd \xff run")
+    (folder / "traces").mkdir(parents=True)
+    trace = next((EAGLE3 / "traces").glob("*TP-0*"))
+    shutil.copy(trace, folder / "traces" / os.fsdecode(b"\xe9-TP-0.trace.json.gz"))
+    shutil.copy(EAGLE3 / "server.log", folder / os.fsdecode(b"server-\xff.log"))
+    bench = json.loads((EAGLE3 / "bench.jsonl").read_text().splitlines()[0]) | {"backend": "\ud800"}
+    (folder / "bench.jsonl").write_text(json.dumps(bench))
+    (folder / "server_args.json").write_text(json.dumps({"model_path": "\udcffmodel", "tp_size": 8}))
+    for _ in range(2):  # read, and from the cache
+        run = load_run(folder)
+        assert run.name == "odd \ufffd run"
+        assert run.traces[0].info.path == "traces/\ufffd-TP-0.trace.json.gz"
+        assert run.log is not None
+        assert "server-\ufffd.log" in run.log.decode.column("file").unique().to_pylist()
+        model = run.facts.get("server_args.model_path")
+        assert model is not None
+        assert model.value == "\ufffdmodel"
+        dumps(run.facts)

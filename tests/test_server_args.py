@@ -17,6 +17,7 @@ from profkit.parsers.server_args import (
     parse_server_args,
     read_server_args_json,
     releases,
+    text_without_secrets,
     without_secrets,
 )
 from profkit.rules import load_rules
@@ -96,6 +97,31 @@ def test_secrets_are_removed() -> None:
     assert found["model_path"] == f"https://{REMOVED}@host/m"
     assert found["extra"] == {"password": REMOVED, "size": 1}
     assert found["empty_api_key"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("python -m x --api-key SECRET --port 30000", "python -m x --api-key [removed] --port 30000"),
+        ("x --admin-api-key=SECRET --max-total-tokens 5", "x --admin-api-key=[removed] --max-total-tokens 5"),
+        ("x --hf-token 'SECRET words'", "x --hf-token [removed]"),
+        (
+            "https://b.example/k?size=1&X-Amz-Signature=SECRET&n=2",
+            "https://b.example/k?size=1&X-Amz-Signature=[removed]&n=2",
+        ),
+        ("401: api-key: 'SECRET' refused", "401: api-key: '[removed]' refused"),
+        ("Authorization: Bearer SECRETSECRET", "Authorization: [removed]"),
+        ("--speculative-token-map map.pt --tokenizer-path t", "--speculative-token-map map.pt --tokenizer-path t"),
+        ("token: 5000, KV token=3", "token: 5000, KV token=3"),
+    ],
+)
+def test_secrets_inside_texts(text: str, kept: str) -> None:
+    assert text_without_secrets(text) == kept
+
+
+def test_a_launch_command_shows_no_key() -> None:
+    found = parse_server_args("ServerArgs(launch_command='sglang serve --api-key SECRET', extra={'token': 'SECRET'})")
+    assert "SECRET" not in json.dumps(found)
 
 
 def _names(release: str) -> frozenset[str]:

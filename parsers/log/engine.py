@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from profkit import tables
 from profkit.errors import Problem
+from profkit.escape import encodable
 from profkit.parsers.log.batch import BatchLine, line_kind, read_batch
 from profkit.parsers.log.events import read_event
 from profkit.parsers.log.fast_rows import FastRows, merged
@@ -39,7 +40,7 @@ class LogReader:
 
     def __init__(self, name: str, follows: LogReader | None = None) -> None:
         """``follows`` is the reader of the part before, when a rotated log goes on in this file."""
-        self.name = name
+        self.name = name = encodable(name)
         self.recognised = 0
         self.damaged: dict[str, int] = {}
         self._first_damaged = 0

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 from profkit.escape import visible
+from profkit.parsers.server_args import text_without_secrets
 from profkit.rules import load_rules
 
 # 0.5.9 repeats level and source line inside early messages.
@@ -55,6 +56,10 @@ def read_event(message: str) -> Event | None:
     for rule in _rules():
         match = rule.pattern.match(message)
         if match:
-            found = {k: visible(v.strip(), _SHOWN) for k, v in match.groupdict().items() if v is not None}
+            found = {
+                k: visible(text_without_secrets(v.strip()), _SHOWN)
+                for k, v in match.groupdict().items()
+                if v is not None
+            }
             return Event(rule.kind, found, message[match.end() :])
     return None

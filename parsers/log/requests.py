@@ -6,12 +6,12 @@ Prompts and outputs in these lines are never kept, and never searched for batch 
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 from typing import Any, Final
 
 from profkit.escape import visible
+from profkit.jsonio import loads
 
 _STATS = re.compile(r"(?:Req Time Stats|ReqTimeStats)\((?P<facts>[^()]{0,2000})\): (?P<durations>.*)")
 _FACT = re.compile(r"([a-z_ ]+)=([^,]*)")
@@ -88,7 +88,7 @@ def _literal(text: str) -> dict[str, Any] | None:
 
 def _finish_json(message: str) -> dict[str, Any] | None:
     try:
-        document = json.loads(message)
+        document = loads(message)
         meta = document["out"]["meta_info"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return {"extra": {"damage": "its JSON is cut or broken"}}

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from profkit.escape import visible
+from profkit.parsers.server_args import text_without_secrets
 
 _ERROR = re.compile(rb"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Failure)\w*)(?:: (.*))?$")
 _LONGEST: Final = 2000
@@ -37,7 +38,7 @@ class TracebackReader:
         if error:
             fields = self._row["fields"]
             fields["type"] = visible(error[1].decode("utf-8", "replace"), 100)
-            fields["message"] = visible((error[2] or b"").decode("utf-8", "replace"), _KEPT)
+            fields["message"] = visible(text_without_secrets((error[2] or b"").decode("utf-8", "replace")), _KEPT)
 
     def end(self) -> dict[str, Any] | None:
         """The finished event, if one was open."""

@@ -25,6 +25,7 @@ from pyarrow import ipc
 
 from profkit import tables
 from profkit.errors import Problem
+from profkit.escape import encodable
 from profkit.parsers.trace.info import coordinates, file_name
 from profkit.parsers.trace.names import coordinates_of_label
 from profkit.parsers.trace.single import ReadOptions
@@ -270,7 +271,7 @@ def _info(values: dict[str, Any], label: str | None, path: str) -> TraceInfo:
     )
     return replace(
         info,
-        path=path,
+        path=encodable(path),
         rank=where.rank,
         dp=where.dp,
         tp=where.tp,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from profkit.errors import InputError, Problem
+from profkit.jsonio import loads
 from profkit.parsers.trace.events import FRAME, Event, decode_events
 from profkit.parsers.trace.scan import INCOMPLETE, Layout, find_array_end, find_events
 from profkit.parsers.trace.source import Source
@@ -188,7 +188,7 @@ class Reader:
         """The document without its events; what follows them is lost if it is damaged or missing."""
         for rest, sound in ((tail, True), (b"}", not tail.strip())):
             try:
-                found = json.loads((head + b"null" + rest).decode("utf-8", "replace"), strict=False)
+                found = loads((head + b"null" + rest).decode("utf-8", "replace"), strict=False)
             except (ValueError, RecursionError):
                 continue
             if not sound:

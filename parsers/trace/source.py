@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from profkit.errors import InputError, Problem
+from profkit.escape import encodable
 
 _GZIP: Any = gzip
 _ZLIB: Any = zlib
@@ -353,7 +354,7 @@ def open_source(path: Path | str, member: str | None = None) -> Source:
     if "://" in text:
         return Source(text, _open_remote(text))
     where = Path(path)
-    label = f"{text}!{member}" if member else text
+    label = encodable(f"{text}!{member}" if member else text)
     try:
         file = where.open("rb")
     except IsADirectoryError as error:
