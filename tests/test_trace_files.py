@@ -1,4 +1,4 @@
-"""Names, containers, folders, merged files, the cache and reading side by side."""
+"""Names, containers, folders, merged files and reading side by side."""
 
 from __future__ import annotations
 
@@ -6,46 +6,24 @@ import bz2
 import gzip
 import json
 import lzma
-import os
 import subprocess
 import sys
-import threading
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from profkit import tables
 from profkit.errors import InputError
-from profkit.parsers.trace import cache as cache_module
 from profkit.parsers.trace import find_traces, read_trace, read_traces
-from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry, write_entry
 from profkit.parsers.trace.names import coordinates_of_label, coordinates_of_name, split_label
 from profkit.parsers.trace.single import ReadOptions, read_file
 from profkit.rules import load_rules
-from profkit.trace import Trace
 from tests.paths import ROOT
-from tests.trace_makers import decode_events, document
+from tests.trace_makers import decode_events, document, same_tables, write_trace
 
 EVENTS = decode_events(5, frames=4)
-
-
-def same_tables(a: Trace, b: Trace) -> bool:
-    return all(
-        getattr(a, n) == getattr(b, n) or getattr(a, n).to_pylist() == getattr(b, n).to_pylist()
-        for n in tables.TRACE_TABLES
-    )
-
-
-def write(path: Path, count: int = 5, **facts: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = document(decode_events(count), facts=facts)
-    path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
-    return path
-
 
 # --- names ----------------------------------------------------------------------------------------
 
@@ -82,9 +60,9 @@ def test_labels_of_merged_files() -> None:
 
 
 def test_pipeline_stages_take_the_rank_of_the_process_group(tmp_path: Path) -> None:
-    path = write(tmp_path / "1.5-TP-1-PP-1.trace.json", distributedInfo={"rank": 3})
+    path = write_trace(tmp_path / "1.5-TP-1-PP-1.trace.json", distributedInfo={"rank": 3})
     assert read_trace(path).info.rank == 3
-    assert read_trace(write(tmp_path / "1.5-TP-1.trace.json", distributedInfo={"rank": 3})).info.rank == 1
+    assert read_trace(write_trace(tmp_path / "1.5-TP-1.trace.json", distributedInfo={"rank": 3})).info.rank == 1
 
 
 # --- containers -----------------------------------------------------------------------------------
@@ -166,8 +144,8 @@ def test_remote_paths_through_fsspec(tmp_path: Path) -> None:
 
 def test_a_folder_of_ranks(tmp_path: Path) -> None:
     for rank in (3, 0, 10, 2):
-        write(tmp_path / "run" / f"1.5-TP-{rank}.trace.json.gz")
-    write(tmp_path / "run" / ".hidden" / "1.5-TP-7.trace.json.gz")
+        write_trace(tmp_path / "run" / f"1.5-TP-{rank}.trace.json.gz")
+    write_trace(tmp_path / "run" / ".hidden" / "1.5-TP-7.trace.json.gz")
     (tmp_path / "run" / "server_args.json").write_text("{}")
     assert [t.info.rank for t in read_traces([tmp_path])] == [0, 2, 3, 10]
     assert len(find_traces(tmp_path)) == 4
@@ -194,12 +172,12 @@ def test_duplicates_are_kept_and_named(tmp_path: Path) -> None:
 
 def test_stages_of_one_rank_are_no_duplicates(tmp_path: Path) -> None:
     for stage in ("EXTEND", "DECODE"):
-        write(tmp_path / f"1.5-TP-0-{stage}.trace.json")
+        write_trace(tmp_path / f"1.5-TP-0-{stage}.trace.json")
     assert [t.info.problems for t in read_traces([tmp_path])] == [(), ()]
 
 
 def test_an_unusable_file_among_usable_ones(tmp_path: Path) -> None:
-    write(tmp_path / "1.5-TP-0.trace.json")
+    write_trace(tmp_path / "1.5-TP-0.trace.json")
     (tmp_path / "1.5-TP-1.trace.json").write_text("")
     (found,) = read_traces([tmp_path])
     assert [(p.kind, p.count) for p in found.info.problems] == [("unreadable_file", 1)]
@@ -236,7 +214,7 @@ def test_a_merged_file_with_two_recordings_of_a_rank_says_so(tmp_path: Path) -> 
 
 def test_processes_side_by_side_give_the_same(tmp_path: Path) -> None:
     for rank in range(3):
-        write(tmp_path / f"1.5-TP-{rank}.trace.json.gz", 20 + rank)
+        write_trace(tmp_path / f"1.5-TP-{rank}.trace.json.gz", 20 + rank)
     (tmp_path / "1.5-TP-9.trace.json.gz").write_bytes(b"")
     shares: list[float] = []
     alone = read_traces([tmp_path], cache=False, jobs=1)
@@ -259,195 +237,3 @@ def test_as_many_processes_as_cores_files_and_memory_for(monkeypatch: pytest.Mon
     assert jobs(8, 50, free_gb=2) == 3
     assert jobs(8, 50, free_gb=0.1) == 1
     assert jobs(8, 1) == 1  # starting processes would take longer
-
-
-# --- the cache ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TraceCache:
-    monkeypatch.setenv("PROFKIT_CACHE_DIR", str(tmp_path / "cache"))
-    return TraceCache()
-
-
-def old(path: Path) -> Path:
-    """Make a file look as if it had been written long ago."""
-    os.utime(path, (1_700_000_000, 1_700_000_000))
-    return path
-
-
-def forbid_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("the file was read again")
-
-    monkeypatch.setattr("profkit.parsers.trace.many.read_file", fail)
-
-
-def test_the_second_reading_comes_from_the_cache(
-    own: TraceCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = old(write(tmp_path / "1.5-TP-0-DECODE.trace.json.gz", host_name="n1", deviceProperties=[{"id": 0}]))
-    first = read_trace(path, frames=True)
-    forbid_reading(monkeypatch)
-    monkeypatch.setattr(cache_module, "hash_file", lambda _: pytest.fail("the file was hashed again"))
-    second = read_trace(path, frames=True)
-    assert same_tables(first, second)
-    assert first.info == second.info
-    assert first.info.content_key is not None
-    assert own.usage().entries == 1
-
-
-def test_the_key_is_the_content_and_the_name_is_the_files_own(
-    own: TraceCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = old(write(tmp_path / "1.5-TP-0.trace.json"))
-    read_trace(path)
-    moved = path.rename(tmp_path / "2.5-TP-6-DECODE.trace.json")
-    forbid_reading(monkeypatch)
-    info = read_trace(moved).info
-    assert (info.rank, info.stage, info.profile_id, info.path) == (6, "decode", "2.5", str(moved))
-
-
-def test_changed_content_is_read_anew(own: TraceCache, tmp_path: Path) -> None:
-    path = old(write(tmp_path / "t.json"))
-    data = path.read_bytes()
-    assert read_trace(path).gpu_ops["duration_ns"][0].as_py() == 4125
-    path.write_bytes(data.replace(b"4.125", b"5.125"))
-    assert read_trace(path).gpu_ops["duration_ns"][0].as_py() == 5125
-
-
-def test_a_file_changed_within_the_clocks_tick_is_not_trusted(own: TraceCache, tmp_path: Path) -> None:
-    path = write(tmp_path / "t.json")
-    read_trace(path)
-    stat = path.stat()
-    path.write_bytes(path.read_bytes().replace(b"4.125", b"5.125"))
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert read_trace(path).gpu_ops["duration_ns"][0].as_py() == 5125
-
-
-def test_no_cache_leaves_nothing(own: TraceCache, tmp_path: Path) -> None:
-    read_trace(write(tmp_path / "t.json"), cache=False)
-    assert not own.root.exists()
-
-
-@pytest.mark.parametrize("harm", ["truncate", "empty", "remove", "info", "schema"])
-def test_a_damaged_entry_is_replaced(harm: str, own: TraceCache, tmp_path: Path) -> None:
-    path = old(write(tmp_path / "t.json"))
-    want = read_trace(path)
-    (entry,) = (p for p in (own.root / f"traces-v{cache_module.FORMAT}").iterdir())
-    table = entry / "0.gpu_ops.arrow"
-    if harm == "truncate":
-        table.write_bytes(table.read_bytes()[:-100])
-    elif harm == "empty":
-        table.write_bytes(b"")
-    elif harm == "remove":
-        table.unlink()
-    elif harm == "info":
-        (entry / "entry.json").write_text('[{"label": null, "info": {"path": 1}}]')
-    else:
-        table.write_bytes((entry / "0.cpu_ops.arrow").read_bytes())
-    assert same_tables(read_trace(path), want)
-    assert same_tables(read_trace(path), want)
-    assert own.usage().entries == 1
-
-
-def test_concurrent_writers_leave_one_sound_entry(own: TraceCache, tmp_path: Path) -> None:
-    path = old(write(tmp_path / "t.json", 200))
-    want = read_trace(path, cache=False)
-    failures: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            for _ in range(4):
-                assert same_tables(read_trace(path), want)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=use) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert own.usage().entries == 1
-    assert [p for p in (own.root / f"traces-v{cache_module.FORMAT}").iterdir() if p.name.startswith(".tmp-")] == []
-
-
-def test_an_interrupted_writer_leaves_no_entry(
-    own: TraceCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(place: Path, traces: object) -> None:
-        (place / "0.gpu_ops.arrow").write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cache_module, "write_entry", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        read_trace(write(tmp_path / "t.json"))
-    assert own.usage().entries == 0
-    # What a killed process leaves is removed by the next run, once it is surely abandoned.
-    left = own.root / f"traces-v{cache_module.FORMAT}" / ".tmp-left"
-    left.mkdir()
-    assert own.usage().entries == 0
-    assert left.exists()
-    os.utime(left, (1, 1))
-    own.usage()
-    assert not left.exists()
-
-
-def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
-    traces = [read_trace(write(tmp_path / f"{n}.json", 300 + n), cache=False) for n in range(4)]
-    roomy = TraceCache(tmp_path / "cache", limit=10**9)
-    for n, trace in enumerate(traces[:3]):
-        roomy.store(str(n), ReadOptions(), None, [trace])
-        os.utime(roomy.entry(str(n), ReadOptions(), None), (n + 1, n + 1))
-    one = roomy.usage().bytes // 3
-    tight = TraceCache(tmp_path / "cache", limit=int(one * 2.5))
-    assert tight.load("x.json", "0", ReadOptions(), None) is not None  # used, and so no longer the oldest
-    tight.store("3", ReadOptions(), None, [traces[3]])
-    kept = [n for n in range(4) if tight.load("x.json", str(n), ReadOptions(), None) is not None]
-    assert kept == [0, 3]
-
-
-def test_options_are_kept_apart(own: TraceCache, tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_bytes(document(EVENTS))
-    assert read_trace(path).frames is None
-    framed = read_trace(path, frames=True).frames
-    assert framed is not None
-    assert framed.num_rows == 4
-    few = read_trace(path, cpu_ops="collectives")
-    assert few.cpu_ops.num_rows == 0
-    assert read_trace(path).cpu_ops.num_rows == 5
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("PROFKIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    path = write(tmp_path / "t.json")
-    assert read_trace(path).gpu_ops.num_rows == 5
-    assert read_traces([path, write(tmp_path / "u.json")], jobs=2)[0].gpu_ops.num_rows == 5
-
-
-def test_entries_keep_every_fact(tmp_path: Path) -> None:
-    trace = read_trace(write(tmp_path / "1.5-TP-1.trace.json", distributedInfo={"rank": 1}), frames=True, cache=False)
-    trace = replace(trace, info=replace(trace.info, truncated=True))
-    (tmp_path / "entry").mkdir()
-    write_entry(tmp_path / "entry", [trace])
-    (back,) = read_entry(tmp_path / "entry", trace.info.path)
-    assert back.info == trace.info
-    assert same_tables(back, trace)
-    assert hash_file(tmp_path / "1.5-TP-1.trace.json") == hash_file(tmp_path / "1.5-TP-1.trace.json")
-
-
-def test_the_cache_command(own: TraceCache, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from profkit.cli.app import run
-
-    read_trace(write(tmp_path / "t.json"))
-    assert run(["cache"]) == 0
-    assert "holds 1 trace," in capsys.readouterr().out
-    assert run(["cache", "--clear", "--format", "json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["entries"], said["cleared"], said["limit_bytes"]) == (1, True, 4_000_000_000)
-    assert own.usage().entries == 0
-    assert run(["cache", "--format", "csv"]) == 2
-    assert "use --format json" in capsys.readouterr().err

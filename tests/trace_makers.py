@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeAlias
+
+from profkit import tables
+from profkit.trace import Trace
 
 Event: TypeAlias = dict[str, Any]
 
@@ -156,3 +161,19 @@ def decode_events(count: int, *, frames: int = 0, pid: int = 251, clock: Clock |
         {"name": "Record Window End", "ph": "i", "s": "g", "pid": "", "tid": "", "ts": ts},
     ]  # fmt: skip
     return events
+
+
+def same_tables(a: Trace, b: Trace) -> bool:
+    """Whether two traces hold the same rows, dictionaries aside."""
+    return all(
+        getattr(a, n) == getattr(b, n) or getattr(a, n).to_pylist() == getattr(b, n).to_pylist()
+        for n in tables.TRACE_TABLES
+    )
+
+
+def write_trace(path: Path, count: int = 5, **facts: Any) -> Path:
+    """A trace of ``count`` decode steps with header ``facts``; compressed if its name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = document(decode_events(count), facts=facts)
+    path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
+    return path
