@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,33 @@ def test_no_cache_is_offered_wherever_traces_are_read(tmp_path: Path, monkeypatc
         assert not (tmp_path / "cache").exists(), name
     assert app.run(commands["attribute"]) == 0
     assert (tmp_path / "cache").exists()
+
+
+HELP = [*app.ORDER, *(f"export {form}" for form in ("html", "perfetto", "tensorboard"))]
+
+
+@pytest.mark.parametrize("command", [c for c in HELP if c != "export"])
+def test_help_shows_calls_whose_options_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([*command.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    head, _, tail = text.partition("Examples:")
+    shown = [line.strip() for line in tail.splitlines() if line.strip()]
+    assert shown, f"no example in the help of {command}"
+    known = set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", head))
+    for line in shown:
+        call = line.rpartition("| ")[2].split()
+        assert call[: 1 + len(command.split())] == ["profkit", *command.split()], line
+        assert {word for word in call if re.match(r"--?[a-z]", word)} <= known, line
+        assert len(line) <= 78
+    assert "...]..." not in text
+    assert "...}..." not in text
+    assert "[default: 0]" not in text.partition("--verbose")[2].partition("\n  -h")[0]
+
+
+def test_the_list_of_commands_fits_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for call in (["--help"], ["export", "--help"]):
+        assert app.run(call) == 0
+        assert "...\n" not in capsys.readouterr().out.partition("Commands:")[2]

@@ -36,5 +36,10 @@ NoCacheOption: TypeAlias = Annotated[
 ]
 QuietOption: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no messages.")]
 VerboseOption: TypeAlias = Annotated[
-    int, typer.Option("--verbose", "-v", count=True, help="Say more on stderr; twice for details.")
+    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="Say more on stderr; twice for details.")
 ]
+
+
+def examples(*calls: str) -> str:
+    """The end of a command's help: calls as a person would type them."""
+    return "Examples:\n\n\b\n" + "\n".join(f"  {call}" for call in calls)

@@ -8,19 +8,26 @@ from typing import Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import JobsOption, NoCacheOption, QuietOption, VerboseOption
+from profkit.cli.options import JobsOption, NoCacheOption, QuietOption, VerboseOption, examples
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("add")(add)
+    app.command(
+        "add",
+        epilog=examples(
+            "profkit add runs/2026-11-23/ --store perf",
+            "profkit add runs/new --config eagle3 --label dataset=gsm8k",
+            "profkit add --forecast plan/plan.json --config eagle3 --week 2026-W47",
+        ),
+    )(add)
 
 
 def add(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN]...", help="Run folders, or folders that hold several, one per server launch."),
+        typer.Argument(metavar="RUN", help="Run folders, or folders that hold several, one per server launch."),
     ] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Name of the configuration; default: what run.toml says.")

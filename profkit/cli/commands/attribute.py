@@ -18,6 +18,7 @@ from profkit.cli.options import (
     OutputOption,
     QuietOption,
     VerboseOption,
+    examples,
 )
 from profkit.errors import InputError
 
@@ -29,12 +30,20 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("attribute")(attribute)
+    app.command(
+        "attribute",
+        short_help="Split every decode cycle by phase and activity.",
+        epilog=examples(
+            "profkit attribute runs/eagle3",
+            "profkit attribute traces/*.trace.json.gz",
+            "profkit attribute runs/eagle3 -f parquet --table calls -o calls.parquet",
+        ),
+    )(attribute)
 
 
 def attribute(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Trace files of all ranks, or folders that hold them.")
+        list[str], typer.Argument(metavar="PATH", help="Trace files of all ranks, or folders that hold them.")
     ],
     form: FormatOption = Format.TABLE,
     output: OutputOption = None,

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from profkit.cli.options import Format, FormatOption
+from profkit.cli.options import Format, FormatOption, examples
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("cache")(cache)
+    app.command("cache", epilog=examples("profkit cache", "profkit cache --clear"))(cache)
 
 
 def cache(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages, out
-from profkit.cli.options import ForceOption, Format, FormatOption, JobsOption, NoCacheOption, OutputOption, QuietOption
+from profkit.cli.options import (
+    ForceOption,
+    Format,
+    FormatOption,
+    JobsOption,
+    NoCacheOption,
+    OutputOption,
+    QuietOption,
+    examples,
+)
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 if TYPE_CHECKING:
@@ -19,7 +28,14 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("compare")(compare)
+    app.command(
+        "compare",
+        short_help="Better, worse or cannot say: runs against runs.",
+        epilog=examples(
+            "profkit compare runs/before/ runs/after/",
+            "profkit compare store:tag=reference runs/new/ --fail-on worse:throughput:3%",
+        ),
+    )(compare)
 
 
 def compare(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import ForceOption, QuietOption, VerboseOption
+from profkit.cli.options import ForceOption, QuietOption, VerboseOption, examples
 
 _FULL_CYCLES = 60
 
@@ -23,7 +23,11 @@ class Scale(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("demo")(demo)
+    app.command(
+        "demo",
+        short_help="Write a simulated example to try everything on.",
+        epilog=examples("profkit demo example", "profkit demo example --weeks 10"),
+    )(demo)
 
 
 def demo(

@@ -17,6 +17,7 @@ from profkit.cli.options import (
     OutputOption,
     QuietOption,
     VerboseOption,
+    examples,
 )
 
 if TYPE_CHECKING:
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("doctor")(doctor)
+    app.command(
+        "doctor",
+        short_help="Say which questions these files can answer.",
+        epilog=examples("profkit doctor runs/eagle3 runs/baseline", "profkit doctor server.log traces/*.trace.json.gz"),
+    )(doctor)
 
 
 def doctor(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Run folders, a folder of runs, logs, traces, or quoted globs."),
+        typer.Argument(metavar="PATH", help="Run folders, a folder of runs, logs, traces, or quoted globs."),
     ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 unless every question can be answered in full.")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import ForceOption, JobsOption, NoCacheOption, QuietOption, VerboseOption
+from profkit.cli.options import ForceOption, JobsOption, NoCacheOption, QuietOption, VerboseOption, examples
 
 if TYPE_CHECKING:
     from profkit.attribution import Attribution
     from profkit.trace import Trace
 
 PathsArgument: TypeAlias = Annotated[
-    list[str], typer.Argument(metavar="PATH...", help="Trace files of all ranks, or folders that hold them.")
+    list[str], typer.Argument(metavar="PATH", help="Trace files of all ranks, or folders that hold them.")
 ]
 DEFAULT_TRACE = Path("profkit-cycle.trace.json.gz")
 DEFAULT_PAGE = Path("profkit.html")
@@ -28,12 +28,25 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         name="export",
         help="Show the attribution in TensorBoard, Perfetto or one HTML page.",
+        short_help="Show it in TensorBoard, Perfetto or one page.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    group.command("tensorboard")(tensorboard)
-    group.command("perfetto")(perfetto)
-    group.command("html")(html)
+    group.command(
+        "tensorboard",
+        short_help="Write a log directory for TensorBoard.",
+        epilog=examples("profkit export tensorboard runs/eagle3 -o tb"),
+    )(tensorboard)
+    group.command(
+        "perfetto",
+        short_help="Cut cycles out for ui.perfetto.dev.",
+        epilog=examples("profkit export perfetto runs/eagle3 --cycle worst -o worst.trace.json.gz"),
+    )(perfetto)
+    group.command(
+        "html",
+        short_help="Write one self-contained page.",
+        epilog=examples("profkit export html runs/eagle3 --baseline runs/baseline -o eagle3.html"),
+    )(html)
     app.add_typer(group)
 
 

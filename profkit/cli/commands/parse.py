@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from profkit.cli.console import Messages, colour_wanted
-from profkit.cli.options import ForceOption, Format, FormatOption, OutputOption, QuietOption, VerboseOption
+from profkit.cli.options import ForceOption, Format, FormatOption, OutputOption, QuietOption, VerboseOption, examples
 from profkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("parse")(parse)
+    app.command(
+        "parse",
+        short_help="Say what the numbers in server logs mean.",
+        epilog=examples(
+            "profkit parse server.log",
+            "zcat server.log.gz | profkit parse -",
+            "profkit parse runs/eagle3 --table decode -f csv -o decode.csv",
+        ),
+    )(parse)
 
 
 def parse(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Logs, run folders, quoted globs, or - for stdin.")
+        list[str], typer.Argument(metavar="PATH", help="Logs, run folders, quoted globs, or - for stdin.")
     ],
     table: Annotated[
         str | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import FolderOption, ForceOption, JobsOption, NoCacheOption, QuietOption
+from profkit.cli.options import FolderOption, ForceOption, JobsOption, NoCacheOption, QuietOption, examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("plan")(plan)
+    app.command(
+        "plan",
+        short_help="Write an optimisation plan with ranked levers.",
+        epilog=examples(
+            "profkit plan runs/eagle3 --baseline runs/baseline -o plan",
+            "profkit plan runs/eagle3 -b runs/baseline --also runs/ngram --goal 100",
+        ),
+    )(plan)
 
 
 def plan(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import ForceOption, Format, FormatOption, OutputOption, QuietOption
+from profkit.cli.options import ForceOption, Format, FormatOption, OutputOption, QuietOption, examples
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 if TYPE_CHECKING:
@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("runs")(runs)
+    app.command(
+        "runs",
+        epilog=examples(
+            "profkit runs --store perf --config eagle3 --week 2026-W47",
+            "profkit runs --store perf 26431cb6 --add-tag reference",
+        ),
+    )(runs)
 
 
 def runs(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Runs by id or its beginning; default: all selected.")
+        list[str] | None, typer.Argument(metavar="ID", help="Runs by id or its beginning; default: all selected.")
     ] = None,
     config: Annotated[str | None, typer.Option("--config", "-c", help="Only this configuration.")] = None,
     week: Annotated[str | None, typer.Option("--week", "-w", help="Only this week.")] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from profkit.cli.console import Messages, colour_wanted
-from profkit.cli.options import QuietOption
+from profkit.cli.options import QuietOption, examples
 from profkit.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("watch")(watch)
+    app.command(
+        "watch",
+        short_help="Follow a live log, with alarms.",
+        epilog=examples(
+            "profkit watch server.log --baseline 12.2", "profkit watch server.log --baseline baseline/server.log --json"
+        ),
+    )(watch)
 
 
 def watch(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import FolderOption, ForceOption, QuietOption
+from profkit.cli.options import FolderOption, ForceOption, QuietOption, examples
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("weekly")(weekly)
+    app.command(
+        "weekly",
+        short_help="Write the weekly report from the store.",
+        epilog=examples("profkit weekly --store perf -o reports/2026-W47"),
+    )(weekly)
 
 
 def weekly(

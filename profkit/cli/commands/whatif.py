@@ -17,6 +17,7 @@ from profkit.cli.options import (
     OutputOption,
     QuietOption,
     VerboseOption,
+    examples,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("whatif")(whatif)
+    app.command(
+        "whatif",
+        short_help="Replay the measured cycles with a change.",
+        epilog=examples(
+            "profkit whatif runs/eagle3 -b runs/baseline --allreduce-us 20",
+            "profkit whatif runs/eagle3 -b runs/baseline --draft-tokens 2 --idle 0.5",
+            "profkit whatif runs/eagle3 --allreduce-curve list",
+        ),
+    )(whatif)
 
 
 def whatif(
