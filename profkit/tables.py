@@ -274,6 +274,7 @@ OPS = _schema(  # one row per GPU op: what attribution decided about it
     ("implementation", _NAME),  # of collectives: nccl, sglang_custom, flashinfer ...; else null
     ("collective", pa.int64()),  # ordinal within (phase, cycle, kind); null for other ops
     ("launch_ns", pa.int64()),  # when the host called its launch (of a graph: the graph's); null where not recorded
+    ("launch_end_ns", pa.int64()),  # when that call returned
 )
 SEGMENTS = _schema(  # the exclusive timeline: half-open, tiling each cycle
     ("rank", pa.int64()),

@@ -138,6 +138,7 @@ def ops_table(rank: RankAnalysis, calls: RankCalls) -> pa.Table:
             "implementation": _words(ops.classes.code, makers, silent),
             "collective": _nullable(ordinal),
             "launch_ns": _nullable(ops.launch_ns),
+            "launch_end_ns": _nullable(ops.launch_end_ns),
         },
     )
 

@@ -69,6 +69,7 @@ def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: In
     result = attribution.ranks[position]
     own = -1 if result.rank is None else result.rank
     op_cycle, op_row, launch = (_integers(ops, name) for name in ("cycle", "gpu_op", "launch_ns"))
+    launch_end = _integers(ops, "launch_end_ns")
     op_start, op_end, op_stream = (_integers(ops, name) for name in ("start_ns", "end_ns", "stream"))
     op_phase, op_activity = _texts(ops, "phase"), _texts(ops, "activity")
     mine = np.flatnonzero(calls.rank == own)
@@ -100,7 +101,7 @@ def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: In
             message_bytes=calls.size[call],
             released=released,
             ahead=ahead,
-            late=(launched >= 0) & (launched > dry) & (start > finish[released] if len(start) else start > 0),
+            late=(launched >= 0) & (launch_end[chosen] > dry) & (start > finish[released] if len(start) else start > 0),
             launched=launched,
             meets=np.where(transfer >= 0, calls.key[call], -1),
             host_ns=pace,

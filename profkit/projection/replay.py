@@ -41,7 +41,7 @@ class ReplayCycle:
     message_bytes: Ints
     released: Ints  # index of the op that ended last before each op, -1 for none
     ahead: Ints  # index of the op ahead on the same stream, -1 for none
-    late: Bools  # launched only after the op before had ended: the GPU waited for the host
+    late: Bools  # its launch returned only after the op before had ended: the GPU waited for the host
     launched: Ints  # when the host called the op's launch, on the trace's clock; -1 where not recorded
     meets: Ints  # which matched collective of the group the op belongs to, -1 for none
     host_ns: int  # host time to the next cycle, waits for the GPU left out; -1 where not recorded
