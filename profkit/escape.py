@@ -7,7 +7,7 @@ import re
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
 
 
 def encodable(text: str) -> str:
@@ -31,4 +31,4 @@ def markdown(text: str, limit: int | None = None) -> str:
 def csv_cell(text: str) -> str:
     """A cell that no spreadsheet runs as a formula and no terminal obeys; tabs and line breaks stay."""
     clean = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-    return "'" + clean if text.startswith(_FORMULA) else clean
+    return "'" + clean if text.startswith(FORMULA_START) else clean
