@@ -18,6 +18,7 @@ from profkit.planning.others import same_verify_path
 from profkit.planning.plan import make_plan
 from profkit.planning.situation import Situation, make_situation
 from profkit.quantity import Quantity
+from profkit.run import Facts
 from tests.paths import SAMPLES
 from tests.plan_data import log_only, sample, with_facts
 
@@ -251,3 +252,15 @@ def test_what_nobody_has_measured_is_never_the_first_thing_to_try() -> None:
     plan = make_plan(bare)
     assert plan.verdict.first_lever is None
     assert "nothing that these files support" in plan.verdict.sentences[1]
+
+
+def test_a_baseline_of_another_server_is_named() -> None:
+    run = sample("eagle3")
+    assert checks(run)["same_system"].state == "pass"
+    other = checks(run, with_facts(sample("baseline"), parallel__tp=4, model__name="moonshotai/Kimi-K2"))["same_system"]
+    assert other.state == "fail"
+    assert "model moonshotai/Kimi-K2.5 here, moonshotai/Kimi-K2 in the baseline; TP 8 here, 4" in other.sentence
+    folder = checks(run, with_facts(sample("baseline"), model__name="/models/Kimi-K2.5/"))["same_system"]
+    assert folder.state == "pass"
+    silent = replace(sample("baseline"), facts=Facts({}))
+    assert checks(run, silent)["same_system"].state == "abstain"

@@ -32,7 +32,8 @@ def test_the_profile_with_most_ranks_wins_then_the_latest() -> None:
     new = [trace(f"new{r}", rank=r, profile_id="200.1") for r in range(2)]
     assert paths(*old, *new) == ["new0", "new1"]
     assert paths(*old, new[0]) == ["old0", "old1"]
-    assert "200.1" in select_traces([*old, new[0]])[1][0]
+    assert "100.1 is used, the one with the most ranks, not 200.1" in select_traces([*old, new[0]])[1][0]
+    assert "200.1 is used, the latest of those with the most ranks" in select_traces([*old, *new])[1][0]
 
 
 def test_captures_and_repeated_ranks_are_named() -> None:

@@ -19,11 +19,13 @@ def _one_profile(traces: Sequence[Trace], warnings: list[str]) -> list[Trace]:
         profiles.setdefault(trace.info.profile_id or "", []).append(trace)
     if len(profiles) < 2:
         return list(traces)
-    best = max(profiles, key=lambda key: (len({_coordinates(t) for t in profiles[key]}), key))
+    ranks = {key: len({_coordinates(t) for t in members}) for key, members in profiles.items()}
+    best = max(profiles, key=lambda key: (ranks[key], key))
+    alone = list(ranks.values()).count(ranks[best]) == 1
+    why = "the one with the most ranks" if alone else "the latest of those with the most ranks"
     others = ", ".join(sorted(key or "unnamed" for key in profiles if key != best))
     warnings.append(
-        f"the traces come from {len(profiles)} profiles; {best or 'the unnamed one'} has the most ranks and is used, "
-        f"not {others}"
+        f"the traces come from {len(profiles)} profiles; {best or 'the unnamed one'} is used, {why}, not {others}"
     )
     return profiles[best]
 

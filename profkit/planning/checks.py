@@ -18,6 +18,19 @@ FLOOR_SLACK = 0.95
 CYCLE_TOLERANCE = 0.10
 UNKNOWN_KERNELS = 0.02
 FEW_LINES = 10
+# What both arms must share for the baseline's step to be a measure of the candidate's cycle.
+SAME_SYSTEM = {
+    "model.name": "model",
+    "model.quantization": "quantisation",
+    "parallel.tp": "TP",
+    "parallel.dp": "DP",
+    "parallel.pp": "PP",
+    "parallel.ep": "EP",
+    "parallel.dp_attention": "DP attention",
+    "gpu.name": "GPU",
+    "gpu.count": "GPUs",
+    "engine.version": "engine version",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,23 @@ def same_load(at: Situation) -> Check:
     return Check(name, title, "pass", sentence, {"running_req": float(mine.running_req)})
 
 
+def same_system(at: Situation) -> Check:
+    """Break-even against the baseline of another server means nothing."""
+    name, title = "same_system", "Both arms on the same system"
+    if at.baseline is None:
+        return _abstain(name, title, "no baseline run was given")
+    pairs = [(word, at.facts.text(key), at.baseline.facts.text(key)) for key, word in SAME_SYSTEM.items()]
+    stated = [(word, mine, theirs) for word, mine, theirs in pairs if mine is not None and theirs is not None]
+    if not stated:
+        return _abstain(name, title, "no fact about model, GPUs or parallelism is stated by both runs")
+    # A model may be named by its repository in one run and by its folder in the other.
+    other = [(w, m, t) for w, m, t in stated if m.rstrip("/").split("/")[-1] != t.rstrip("/").split("/")[-1]]
+    if not other:
+        return Check(name, title, "pass", f"equal in both runs: {', '.join(word for word, _, _ in stated)}")
+    differing = "; ".join(f"{word} {mine} here, {theirs} in the baseline" for word, mine, theirs in other)
+    return Check(name, title, "fail", f"{differing}: the baseline is another server, so break-even says little")
+
+
 def enough_lines(at: Situation) -> Check:
     """Few log lines make wide spreads."""
     name, title = "enough_lines", "Enough steady decode lines"
@@ -204,6 +234,7 @@ def accept_length_fits(at: Situation) -> Check:
 
 def _checks(at: Situation) -> Iterator[Check]:
     yield same_load(at)
+    yield same_system(at)
     yield enough_lines(at)
     yield accept_length_fits(at)
     yield throughput_of_the_benchmark(at)

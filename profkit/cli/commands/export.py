@@ -145,7 +145,7 @@ def _attributed(
             traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
     result = attribute(traces, facts=facts_near(paths, traces), jobs=jobs)
     for warning in result.warnings:
-        messages.detail(warning)
+        messages.warn(warning)
     return result, traces
 
 
