@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from profkit.words import Activity, HeadlinePart, Phase
+
+if TYPE_CHECKING:
+    from profkit.weekly.model import EventKind
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 Tone: TypeAlias = Literal["better", "worse", "neutral", "unsure"]
@@ -40,6 +43,21 @@ HEADLINE_NAMES: Final[Mapping[HeadlinePart, str]] = {
     "idle": "idle",
     "other": "other compute",
     "unlabelled": "unlabelled",
+}
+# The mark of a weekly event, as matplotlib names shapes, and the name of its colour in the CSS of pages.
+EVENT_MARKS: Final[Mapping[EventKind, str]] = {
+    "regression": "v",
+    "improvement": "^",
+    "environment": "s",
+    "noise": "X",
+    "missing": "o",
+}
+EVENT_COLOURS: Final[Mapping[EventKind, str]] = {
+    "regression": "tone-worse",
+    "improvement": "tone-better",
+    "environment": "accent",
+    "noise": "tone-unsure",
+    "missing": "text",
 }
 
 
@@ -157,9 +175,8 @@ def text_on(colour: str) -> str:
     return "#ffffff" if contrast("#ffffff", colour) >= contrast("#101214", colour) else "#101214"
 
 
-def css_variables(theme: Theme) -> str:
-    """The theme as CSS custom properties, one a line."""
-    pairs = {
+def _variables(theme: Theme) -> dict[str, str]:
+    found = {
         "background": theme.background,
         "surface": theme.surface,
         "text": theme.text,
@@ -172,4 +189,14 @@ def css_variables(theme: Theme) -> str:
         **{f"on-activity-{k}": text_on(v) for k, v in theme.activities.items()},
         **{f"tone-{k}": v for k, v in theme.tones.items()},
     }
-    return "\n".join(f"  --{name.replace('_', '-')}: {value};" for name, value in pairs.items())
+    return {name.replace("_", "-"): value for name, value in found.items()}
+
+
+def css_variables(theme: Theme) -> str:
+    """The theme as CSS custom properties, one a line."""
+    return "\n".join(f"  --{name}: {value};" for name, value in _variables(theme).items())
+
+
+def event_colour(theme: Theme, kind: EventKind) -> str:
+    """The colour of a weekly event as ``#rrggbb``."""
+    return _variables(theme)[EVENT_COLOURS[kind]]

@@ -196,35 +196,47 @@ def _series(row: ConfigurationWeek) -> dict[str, object]:
     return {"name": row.name, "change_points": found, "rows": cells}
 
 
+def unbroken(row: ConfigurationWeek) -> list[list[tuple[int, float]]]:
+    """The medians as lines that end where the system changed: across a break nothing is comparable."""
+    breaks = {e.week for e in (*row.history, *row.events) if e.kind == "environment"}
+    lines: list[list[tuple[int, float]]] = [[]]
+    for at, point in enumerate(row.series):
+        if point.week in breaks:
+            lines.append([])
+        if point.median is not None:
+            lines[-1].append((at, point.median))
+    return lines
+
+
+def parts(report: Weekly) -> dict[str, object]:
+    """What each part of the report says, in words and unescaped: the values that its templates share."""
+    rows = report.configurations
+    return {
+        "report": report,
+        "headlines": [_headline(r) for r in rows],
+        "events": [event_line(e, evidence=True) for r in rows for e in r.events if not _told(r, e)],
+        "changed": any(r.events for r in rows),
+        "kept": KEPT,
+        "score_columns": SCORE_COLUMNS,
+        "scores": [_score(r) for r in rows if r.metrics],
+        "goals": [f"{r.name}: {_goal(s)}" for r in rows for s in r.metrics if s.goal is not None],
+        "event_line": event_line,
+        "also": [(r.name, also_changed(r)) for r in rows],
+        "move_line": move_line,
+        "kernel_line": kernel_line,
+        "breaks": _breaks(report),
+        "experiment_columns": EXPERIMENT_COLUMNS,
+        "experiments": [_experiment(e) for e in report.experiments],
+        "quality_columns": QUALITY_COLUMNS,
+        "quality": [_quality(r.name, r.quality) for r in rows],
+        "series": [_series(r) for r in rows],
+        "count": count,
+    }
+
+
 def document(report: Weekly, *, plots: tuple[str, ...] = (), store: str = "STORE") -> str:
     """``weekly.md``. ``plots`` are file names beside it; ``store`` is how the commands at the end name the store."""
-    rows = report.configurations
-    return render(
-        "weekly.md.j2",
-        {
-            "report": report,
-            "headlines": [_headline(r) for r in rows],
-            "events": [event_line(e, evidence=True) for r in rows for e in r.events if not _told(r, e)],
-            "changed": any(r.events for r in rows),
-            "kept": KEPT,
-            "score_columns": SCORE_COLUMNS,
-            "scores": [_score(r) for r in rows if r.metrics],
-            "goals": [f"{r.name}: {_goal(s)}" for r in rows for s in r.metrics if s.goal is not None],
-            "event_line": event_line,
-            "also": [(r.name, also_changed(r)) for r in rows],
-            "move_line": move_line,
-            "kernel_line": kernel_line,
-            "breaks": _breaks(report),
-            "experiment_columns": EXPERIMENT_COLUMNS,
-            "experiments": [_experiment(e) for e in report.experiments],
-            "quality_columns": QUALITY_COLUMNS,
-            "quality": [_quality(r.name, r.quality) for r in rows],
-            "series": [_series(r) for r in rows],
-            "plots": plots,
-            "store": store,
-            "count": count,
-        },
-    )
+    return render("weekly.md.j2", {**parts(report), "plots": plots, "store": store})
 
 
 def terminal(report: Weekly) -> list[str]:

@@ -10,30 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from profkit.reports import style
-from profkit.reports.palette import Theme
-from profkit.weekly.model import ConfigurationWeek, Event, EventKind, Weekly
+from profkit.reports.palette import EVENT_MARKS, Theme, event_colour
+from profkit.reports.weekly import unbroken
+from profkit.weekly.model import ConfigurationWeek, Event, Weekly
 from profkit.words import ACTIVITIES, Activity
 
 MOST_PANELS = 12
 LABELLED_WEEKS = 13
-MARKERS: dict[EventKind, str] = {
-    "regression": "v",
-    "improvement": "^",
-    "environment": "s",
-    "noise": "X",
-    "missing": "o",
-}
-
-
-def _colour(theme: Theme, kind: EventKind) -> str:
-    colours: dict[EventKind, str] = {
-        "regression": theme.tones["worse"],
-        "improvement": theme.tones["better"],
-        "environment": theme.accent,
-        "noise": theme.tones["unsure"],
-        "missing": theme.text,
-    }
-    return colours[kind]
 
 
 def _mark_events(
@@ -45,22 +28,10 @@ def _mark_events(
             continue
         level = stacked.get(event.week, 0)
         stacked[event.week] = level + 1
-        colour, at = _colour(theme, event.kind), weeks.index(event.week)
-        axes.plot(at, top - gap * level, MARKERS[event.kind], color=colour, ms=7, mec=theme.background, mew=0.6)
+        colour, at = event_colour(theme, event.kind), weeks.index(event.week)
+        axes.plot(at, top - gap * level, EVENT_MARKS[event.kind], color=colour, ms=7, mec=theme.background, mew=0.6)
         if event.kind == "environment":
             axes.axvline(at - 0.5, color=colour, lw=0.8, ls=":")
-
-
-def _unbroken(row: ConfigurationWeek) -> list[list[tuple[int, float]]]:
-    """The medians as lines that end where the system changed: across a break nothing is comparable."""
-    breaks = {e.week for e in (*row.history, *row.events) if e.kind == "environment"}
-    lines: list[list[tuple[int, float]]] = [[]]
-    for at, point in enumerate(row.series):
-        if point.week in breaks:
-            lines.append([])
-        if point.median is not None:
-            lines[-1].append((at, point.median))
-    return lines
 
 
 def _panel(axes: Axes, row: ConfigurationWeek, weeks: Sequence[str], unit: str, theme: Theme) -> None:
@@ -68,7 +39,7 @@ def _panel(axes: Axes, row: ConfigurationWeek, weeks: Sequence[str], unit: str, 
         axes.plot([at] * point.n, point.values, ".", color=theme.muted, ms=4, zorder=2)
         if point.low is not None and point.high is not None:
             axes.plot([at, at], [point.low, point.high], color=theme.accent, lw=2.2, alpha=0.55, zorder=3)
-    for known in _unbroken(row):
+    for known in unbroken(row):
         axes.plot([at for at, _ in known], [m for _, m in known], "-", color=theme.accent, lw=1.2, zorder=3)
     values = [v for p in row.series for v in p.values] or [0.0, 1.0]
     highest, room = max(values), (max(values) - min(values)) or abs(max(values)) or 1.0
@@ -93,8 +64,8 @@ def throughput_plot(report: Weekly, path: Path, *, force: bool = False) -> None:
             _panel(axes, row, report.weeks, unit, theme)
         kinds = {e.kind for r in rows for e in (*r.history, *r.events)}
         handles = [
-            Line2D([], [], ls="", marker=MARKERS[kind], color=_colour(theme, kind), ms=7, label=kind)
-            for kind in MARKERS
+            Line2D([], [], ls="", marker=EVENT_MARKS[kind], color=event_colour(theme, kind), ms=7, label=kind)
+            for kind in EVENT_MARKS
             if kind in kinds
         ]
         if handles:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from profkit.projection import Change, Projector
+from profkit.reports.html import weekly
 from tests.html_pages import hostile_page, loaded, page
+from tests.weekly_data import REGRESSION
+from tests.weekly_pages import attacked, report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 CHROMEDRIVER = shutil.which("chromedriver")
@@ -31,6 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("pages")
     (target / "page.html").write_text(page(), encoding="utf-8")
     (target / "hostile.html").write_text(hostile_page(), encoding="utf-8")
+    (target / "weekly.html").write_text(weekly.render(report()), encoding="utf-8")
+    (target / "weekly-hostile.html").write_text(weekly.render(attacked(report(REGRESSION))), encoding="utf-8")
     return target
 
 
@@ -98,7 +103,9 @@ def span(view: dict[str, Any]) -> float:
     return float(view["to"]) - float(view["from"])
 
 
-def test_opens_without_network_or_complaints(opened: Opened) -> None:
+@pytest.mark.parametrize("name", ["page.html", "weekly.html"])
+def test_opens_without_network_or_complaints(browser: Any, folder: Path, name: str) -> None:
+    opened = Opened(browser, folder / name)
     assert opened.script("return performance.getEntriesByType('resource').length") == 0
     assert opened.driver.get_log("browser") == []
     assert "profkit" in opened.driver.title
@@ -106,8 +113,9 @@ def test_opens_without_network_or_complaints(opened: Opened) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_fits_and_reads_in_both_themes(browser: Any, folder: Path, width: int, scheme: str) -> None:
-    shown = Opened(browser, folder / "page.html", width, scheme)
+@pytest.mark.parametrize("name", ["page.html", "weekly.html"])
+def test_fits_and_reads_in_both_themes(browser: Any, folder: Path, name: str, width: int, scheme: str) -> None:
+    shown = Opened(browser, folder / name, width, scheme)
     assert shown.script("return document.documentElement.scrollWidth") <= width
     background = shown.script("return getComputedStyle(document.body).backgroundColor")
     level = sum(int(n) for n in re.findall(r"\d+", background)[:3])
@@ -354,3 +362,39 @@ def test_prints_light_and_without_controls(browser: Any, folder: Path) -> None:
         assert shown.element("tl-canvas").is_displayed()
     finally:
         shown.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+
+
+def test_weekly_charts_tell_figures_to_pointer_and_keyboard(browser: Any, folder: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    inside = "const t = arguments[0].getBoundingClientRect(); return t.left >= 0 && t.right <= innerWidth"
+    shown = Opened(browser, folder / "weekly.html")
+    told = shown.script("return JSON.parse(document.getElementById('profkit-data').textContent).charts")
+    assert len(told) == 2
+    for figure, weeks in zip(shown.driver.find_elements("css selector", ".history"), told, strict=True):
+        areas, tip = figure.find_elements("css selector", ".week"), figure.find_element("css selector", ".tip")
+        shown.script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", figure)
+        for area, (week, lines) in zip(areas, weeks, strict=True):
+            shown.actions().move_to_element(area).perform()
+            assert tip.text.split("\n") == [week, *lines]
+            assert shown.script(inside, tip)
+        shown.actions().move_to_element(shown.element("history-h")).perform()
+        assert not tip.is_displayed()
+        assert [a.get_attribute("tabindex") for a in areas] == ["-1"] * (len(areas) - 1) + ["0"]
+        shown.script("arguments[0].focus()", areas[-1])
+        shown.keys(Keys.ARROW_LEFT)
+        assert tip.text.startswith(weeks[-2][0])
+        shown.keys(Keys.HOME, Keys.ARROW_LEFT)
+        assert tip.text.startswith(weeks[0][0])
+        assert figure.find_element("css selector", ".said").get_attribute("textContent").startswith(weeks[0][0])
+        shown.keys(Keys.ESCAPE)
+        assert not tip.is_displayed()
+
+
+def test_hostile_names_do_nothing_in_the_weekly_page(browser: Any, folder: Path) -> None:
+    shown = Opened(browser, folder / "weekly-hostile.html", 390)
+    shown.script("document.querySelectorAll('.week').forEach(area => area.focus())")
+    assert shown.script("return window.hacked") is None
+    assert shown.script("return document.querySelectorAll('img, iframe, script').length") == 2
+    assert shown.script("return document.documentElement.scrollWidth") <= 390
+    assert shown.driver.get_log("browser") == []

@@ -22,8 +22,8 @@ from profkit.escape import visible
 from profkit.export import timeline as timelines
 from profkit.projection import Change, Projector
 from profkit.reports.html import render
-from profkit.reports.html.page import embedded
 from profkit.reports.html.plot import Measured, allreduce_plot
+from profkit.reports.html.shell import embedded
 from profkit.words import ACTIVITIES, HEADLINE_PARTS
 from tests.html_pages import HOSTILE, SAMPLES, hostile_page, loaded, page, remembered_whatif
 

@@ -202,6 +202,13 @@ def test_weekly_writes_a_folder_and_overwrites_nothing(capsys: pytest.CaptureFix
     assert run(["weekly", "-o", "out"]) == 2
     assert run(["weekly", "-o", "out", "--force", "-q"]) == 0
     assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
+    Path("page").mkdir()
+    Path("page/weekly.html").write_text("mine")
+    assert run(["weekly", "-o", "page", "--html"]) == 2
+    assert [p.read_text() for p in Path("page").iterdir()] == ["mine"]
+    assert run(["weekly", "-o", "page", "--html", "--force"]) == 0
+    assert {p.name for p in Path("page").iterdir()} == {*before, "weekly.html"}
+    assert "<h1>Week 2026-W41</h1>" in Path("page/weekly.html").read_text()
     document = json.loads(before["weekly.json"])
     schema = json.loads(files("profkit.schemas").joinpath("weekly.schema.json").read_text())
     jsonschema.validate(document, schema)

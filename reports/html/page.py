@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from profkit._version import __version__
 from profkit.analysis import RunAnalysis
 from profkit.escape import visible
 from profkit.export.timeline import timeline
 from profkit.export.whatif import whatif_table
-from profkit.jsonio import plain
 from profkit.reports.html import sections
-from profkit.reports.palette import ACTIVITY_NAMES, DARK, LIGHT, PHASE_NAMES, css_variables
+from profkit.reports.html.shell import embedded, fill
+from profkit.reports.palette import ACTIVITY_NAMES, PHASE_NAMES
 from profkit.speculation.economics import economics
 from profkit.trace import Trace
 from profkit.words import ACTIVITIES, PHASES
@@ -28,42 +19,6 @@ from profkit.words import ACTIVITIES, PHASES
 # A page stays below 1.5 MB; further cycles are left out where they would break that.
 MOST_DATA_BYTES = 1_250_000
 SCRIPTS = ("common.js", "timeline.js", "economics.js")
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("profkit.reports.html", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def _read(name: str) -> str:
-    return files("profkit.reports.html").joinpath(name).read_text(encoding="utf-8")
-
-
-def _css() -> str:
-    light, dark = css_variables(LIGHT), css_variables(DARK)
-    rules = [
-        (None, ":root", f"color-scheme: light;\n{light}"),
-        ("screen and (prefers-color-scheme: dark)", ':root:not([data-theme="light"])', f"color-scheme: dark;\n{dark}"),
-        ("screen", ':root[data-theme="dark"]', f"color-scheme: dark;\n{dark}"),
-    ]
-    texts = [f"{selector} {{\n{body}\n}}" for _, selector, body in rules]
-    texts = [f"@media {m} {{\n{t}\n}}" if m else t for (m, _, _), t in zip(rules, texts, strict=True)]
-    return "\n".join([*texts, _read("page.css")])
-
-
-def embedded(document: Any) -> Markup:
-    """JSON that is safe inside a ``script`` element, whatever its strings hold."""
-    text = json.dumps(plain(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 - no character that HTML acts on is left
 
 
 def render(
@@ -86,7 +41,6 @@ def render(
     Raises:
         UsageError: no cycle of such a number.
     """
-    script = "\n".join(_read(name) for name in SCRIPTS)
     # Without an arm to compare with and without speculation there is nothing to ask.
     speculative = analysis.facts.text("speculative.algorithm") is not None
     figures = economics(analysis, baseline) if baseline is not None or speculative else None
@@ -101,16 +55,11 @@ def render(
     }
     values = sections.context(analysis, baseline, figures, plan, shown["cycles"][:1] if shown else [])
     values |= {
-        "css": Markup(_css()),  # noqa: S704 - package data
-        "script": Markup(script),  # noqa: S704 - package data
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "data": embedded(document),
-        "version": __version__,
         "has_timeline": bool(shown and shown["cycles"]),
         "has_whatif": whatif is not None,
         "clock_note": _clock_note(shown),
     }
-    return _environment().get_template("page.html.j2").render(**values).rstrip() + "\n"
+    return fill("page.html.j2", values, document, scripts=SCRIPTS)
 
 
 def _timeline(analysis: RunAnalysis, traces: Sequence[Trace] | None, cycles: Sequence[str]) -> dict[str, Any] | None:

@@ -31,6 +31,9 @@ def weekly(
     ] = None,
     output: FolderOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print weekly.json instead of writing files.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Also write weekly.html: one page with charts that needs no network.")
+    ] = False,
     force: ForceOption = False,
     store: StoreOption = None,
     config_file: ConfigFileOption = None,
@@ -49,9 +52,9 @@ def weekly(
         typer.echo(dumps(report), nl=False)
         return
     folder = output or Path(f"weekly-{report.week}")
-    _write(report, folder, root, force=force)
+    _write(report, folder, root, html=html, force=force)
     typer.echo("\n".join(terminal(report)))
-    messages.note(f"written: {folder}/weekly.md, weekly.json and plots")
+    messages.note(f"written: {folder}/weekly.md, weekly.json{', weekly.html' if html else ''} and plots")
 
 
 def _report(root: Path, config: Config, week: str | None) -> Weekly:
@@ -68,7 +71,7 @@ def _report(root: Path, config: Config, week: str | None) -> Weekly:
     return weekly_of(launches, config, week, plans=plans, problems=[*opened.problems, *damaged])
 
 
-def _write(report: Weekly, folder: Path, store: Path, *, force: bool) -> None:
+def _write(report: Weekly, folder: Path, store: Path, *, html: bool, force: bool) -> None:
     """All files or none that exists already: a report is not half overwritten."""
     from profkit.errors import UsageError
     from profkit.files import write_text
@@ -77,7 +80,7 @@ def _write(report: Weekly, folder: Path, store: Path, *, force: bool) -> None:
     from profkit.reports.weekly_plots import budget_plot, throughput_plot, traced
 
     plots = ["throughput.png", *(["budget.png"] if traced(report) else [])]
-    names = ("weekly.md", "weekly.json", *plots)
+    names = ("weekly.md", "weekly.json", *(["weekly.html"] if html else []), *plots)
     existing = [name for name in names if (folder / name).exists()]
     if existing and not force:
         raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
@@ -85,3 +88,7 @@ def _write(report: Weekly, folder: Path, store: Path, *, force: bool) -> None:
     budget_plot(report, folder / "budget.png", force=force)
     write_text(folder / "weekly.json", dumps(report), force=force)
     write_text(folder / "weekly.md", document(report, plots=tuple(plots), store=store.name), force=force)
+    if html:
+        from profkit.reports.html.weekly import render
+
+        write_text(folder / "weekly.html", render(report, store=store.name), force=force)
