@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,8 +31,12 @@ class LogStream:
         InputError: from the iteration, when a file cannot be read.
     """
 
-    def __init__(self, paths: Sequence[Path | str], *, progress: Progress | None = None) -> None:
+    def __init__(
+        self, paths: Sequence[Path | str], *, names: Mapping[str, str] | None = None, progress: Progress | None = None
+    ) -> None:
+        """``names`` says what files are called in the tables where that is not their path."""
         self._paths = [str(p) for p in paths]
+        self._names = {"-": "stdin"} | dict(names or {})
         self._progress = progress
         self.files: list[LogFile] = []
         self._reader: LogReader | None = None
@@ -49,9 +53,7 @@ class LogStream:
         last: tuple[str, LogReader] | None = None
         for path in self._paths:
             base = rotated_base(path)
-            reader = LogReader(
-                "stdin" if path == "-" else path, last[1] if last is not None and last[0] == base else None
-            )
+            reader = LogReader(self._names.get(path, path), last[1] if last is not None and last[0] == base else None)
             yield from self._file(path, reader)
             last = (base, reader)
 

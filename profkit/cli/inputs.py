@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from profkit.errors import InputError, UsageError
+
+
+def shown_names(files: Sequence[str]) -> dict[str, str]:
+    """What files named by absolute paths are called in results: their paths below the folder that holds them all.
+
+    So a result does not depend on where a run lies. Relative paths stay as they were given.
+    """
+    if not files or not all(Path(file).is_absolute() for file in files):
+        return {}
+    common = Path(os.path.commonpath([Path(file).parent for file in files]))
+    return {file: Path(file).relative_to(common).as_posix() for file in files}
 
 
 def expand(paths: Sequence[str]) -> list[str]:

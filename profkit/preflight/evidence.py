@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -106,7 +107,8 @@ def run_found(run: Run, log: LogSummary | None) -> RunFound:
     main = max(steady, key=lambda s: s.decode.lines - s.decode.flagged, default=None)
     return RunFound(
         name=run.name,
-        path=run.path,
+        # The same wherever the run lies.
+        path=Path(run.path).name if Path(run.path).is_absolute() else run.path,
         engine=_engine(run, servers),
         version=facts.text("engine.version") or next((s.engine_version for s in servers if s.engine_version), None),
         version_low=(main.version_range[0] if main else facts.text("engine.version_low")) or written_since,

@@ -89,6 +89,7 @@ def write_log_table(
 ) -> None:
     """Stream one table to the output."""
     from profkit import tables
+    from profkit.cli.inputs import shown_names
     from profkit.cli.sinks import write
     from profkit.errors import InputError
     from profkit.parsers.log.reading import LogStream, nothing_known
@@ -101,7 +102,7 @@ def write_log_table(
     if wanted is Format.MARKDOWN:
         raise UsageError("a table has no markdown form; choose csv, json, jsonl or parquet")
     with messages.progress("reading", _total(files)) as advance:
-        stream = LogStream(files, progress=advance)
+        stream = LogStream(files, names=shown_names(files), progress=advance)
         batches = (batch for found, batch in interpreted(stream) if found == name)
         # Nothing is written before something is known: a file that is no log must not become an empty table.
         first = next(batches, None)
@@ -115,12 +116,13 @@ def write_log_table(
 
 
 def _summary(files: Sequence[str], messages: Messages) -> LogSummary:
+    from profkit.cli.inputs import shown_names
     from profkit.errors import InputError
     from profkit.parsers.log.reading import LogStream, nothing_known
     from profkit.serving.stream import summarise_stream
 
     with messages.progress("reading", _total(files)) as advance:
-        stream = LogStream(files, progress=advance)
+        stream = LogStream(files, names=shown_names(files), progress=advance)
         summary = summarise_stream(stream)
     if not summary.servers and not summary.bench and all(file.kind == "unknown" for file in summary.inputs):
         raise InputError(nothing_known(stream.files))
