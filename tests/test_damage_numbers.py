@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from profkit.analysis import RunAnalysis
 from profkit.attribution import Attribution, attribute
 from profkit.comparison.launch import launch_of
-from profkit.parsers.trace import read_traces
+from profkit.parsers.trace import cache, read_traces
 from profkit.parsers.trace.scan import Buffer, value_end
 from profkit.reports.attribution import as_markdown, terminal
 from profkit.run import Facts
@@ -84,3 +85,18 @@ def test_nested_garbage_costs_linear_time(tmp_path: Path, monkeypatch: pytest.Mo
     (trace,) = read_traces([place])
     assert trace.info.problems
     assert scanned < 40 * place.stat().st_size + (30 << 20)
+
+
+def test_a_user_without_a_home_and_odd_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("PROFKIT_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache.folder().name.startswith("profkit-cache-")
+    monkeypatch.setenv("PROFKIT_CACHE_GB", "inf")
+    assert cache.size_limit() == int(cache.DEFAULT_GB * 1e9)
+    monkeypatch.setenv("PROFKIT_MAX_UNPACKED_GB", "inf")
+    monkeypatch.setenv("PROFKIT_CACHE_DIR", os.devnull)
+    assert read_traces([TRACE])[0].info.gpu_ops > 0

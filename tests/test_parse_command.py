@@ -8,9 +8,10 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jsonschema
 import pyarrow.parquet as pq
@@ -106,17 +107,27 @@ def test_stdin_gz_and_globs_give_the_same(tmp_path: Path) -> None:
     assert rows(call(str(tmp_path / "*.gz"), *wanted)) == first
 
 
+def feed(pipe: IO[bytes], text: bytes) -> None:
+    pipe.write(text)
+    pipe.flush()
+
+
 def test_first_rows_come_before_the_end_of_the_input() -> None:
     command = [sys.executable, "-m", "profkit", "parse", "-", "-t", "decode", "-f", "jsonl", "-q"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as running:
         assert running.stdin is not None
         assert running.stdout is not None
         # Behind 2000 lines the definition of the accept rate is settled, and rows flow.
-        running.stdin.write(b"\n".join(LOG.read_bytes().split(b"\n")[-40:-1] * 80) + b"\n")
-        running.stdin.flush()
+        text = b"\n".join(LOG.read_bytes().split(b"\n")[-40:-1] * 80) + b"\n"
+        # From a thread: rows come while the text goes in, and two full pipes would wait for each other for ever.
+        feeder = threading.Thread(target=feed, args=(running.stdin, text))
+        feeder.start()
         assert b'"running_req"' in running.stdout.readline()
+        rest = threading.Thread(target=running.stdout.read)
+        rest.start()
+        feeder.join()
         running.stdin.close()
-        running.stdout.read()
+        rest.join()
 
 
 def test_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,14 +51,19 @@ def folder() -> Path:
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "profkit"
+    if base:
+        return Path(base) / "profkit"
+    try:
+        return Path.home() / ".cache" / "profkit"
+    except RuntimeError:  # a container's user without HOME and without an entry of its own
+        return Path(tempfile.gettempdir()) / f"profkit-cache-{os.getuid()}"
 
 
 def size_limit() -> int:
     """The size in bytes that the cache is kept below: ``PROFKIT_CACHE_GB``, else 4 GB."""
     try:
         return int(float(os.environ.get(SIZE_VARIABLE, "") or DEFAULT_GB) * 1e9)
-    except ValueError:
+    except (ValueError, OverflowError):
         return int(DEFAULT_GB * 1e9)
 
 

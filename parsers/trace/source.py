@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import math
 import os
 import sys
 import zipfile
@@ -201,7 +202,7 @@ def _max_unpacked() -> int:
         limit = float(text) if text else DEFAULT_MAX_UNPACKED_GB
     except ValueError:
         limit = DEFAULT_MAX_UNPACKED_GB
-    return int(limit * 1e9)
+    return int(limit * 1e9) if math.isfinite(limit) else sys.maxsize
 
 
 class Source:
