@@ -11,6 +11,10 @@ from profkit.serving.result import BatchRow, LogSummary, ServerSummary, Spread
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BATCH_ROWS = 12
+_NOTHING = (
+    "Nothing to summarise: the lines are known, but show no server at work and no benchmark result; "
+    "--table nccl lists NCCL lines."
+)
 _SIGNS = {"problem": "✗", "warning": "!", "info": "·"}
 
 
@@ -36,7 +40,7 @@ def terminal(summary: LogSummary, *, colour: bool = False) -> str:
     blocks += [_bench(row) for row in summary.bench]
     if summary.warnings:
         blocks.append("\n".join(f"{style.yellow}warning:{style.end} {visible(w, 300)}" for w in summary.warnings))
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(blocks or [_NOTHING]) + "\n"
 
 
 def sparkline(values: Sequence[float | None]) -> str:
@@ -224,7 +228,9 @@ def as_markdown(summary: LogSummary) -> str:
             f"- **{f.severity}**: {markdown(f.sentence)} {markdown(', '.join(f.evidence[:3]))}" for f in server.findings
         ]
         parts.append("")
+    parts += [line for row in summary.bench for line in (*map(markdown, _bench(row).split("\n")), "")]
     parts += [f"- {markdown(w)}" for w in summary.warnings]
+    parts += [] if summary.servers or summary.bench else [_NOTHING]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -211,3 +211,12 @@ def test_a_trace_gives_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert head.startswith("name,category,start_ns,duration_ns,stream")
     assert first
     assert run(["parse", trace, "--table", "decode"]) == 2
+
+
+def test_a_log_without_a_figure_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "server.log"
+    path.write_text("[2026-01-29 13:12:36 PP1 TP0] Scheduler debug info:\n[2026-01-29 13:12:36 PP2 TP0] More of it\n")
+    for form in ("table", "markdown"):
+        assert run(["parse", str(path), "--format", form]) == 0
+        *_, last = capsys.readouterr().out.splitlines()
+        assert last.startswith("Nothing to summarise: ")
