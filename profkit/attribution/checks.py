@@ -285,8 +285,3 @@ def cycle_findings(cycle: CycleSummary, log_step_ms: float | None, source: str) 
             (),
             {"p50_us": cycle.wall_us.p50, "p99_us": cycle.wall_us.p99},
         )
-
-
-def boundary_words(ranks: Sequence[RankAnalysis]) -> str:
-    """Which op begins a cycle, over all ranks."""
-    return "; ".join(sorted({r.cycles.boundary for r in ranks if len(r.cycles)})) or "no cycle found"
