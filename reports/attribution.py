@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
 from profkit.attribution.idle import WORDS
 from profkit.attribution.result import Attribution, CollectiveSummary, CycleSummary, RankResult
 from profkit.escape import markdown, visible
 from profkit.finding import Finding
+from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
+from profkit.reports.palette import HEADLINE_NAMES
 from profkit.words import ACTIVITIES, PHASES, HeadlinePart
 
-_SIGNS = {"problem": "✗", "warning": "!", "info": "·"}
-_NAMES: Mapping[HeadlinePart, str] = {
-    "draft": "draft compute",
-    "verify_compute": "verify compute",
-    "allreduce": "all-reduce",
-    "other_comm": "other comm",
-    "memory": "copies",
-    "idle": "idle",
-    "other": "other compute",
-    "unlabelled": "unlabelled",
-}
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH = 40
 MOST_KERNELS = 12
 MOST_RANKS = 16
 CELL = 13
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """ANSI codes, or nothing."""
-
-    bold: str = ""
-    dim: str = ""
-    red: str = ""
-    yellow: str = ""
-    cyan: str = ""
-    end: str = ""
-
-
-PLAIN = Style()
-COLOUR = Style("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m", "\x1b[0m")
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:
@@ -70,7 +44,7 @@ def _headline_rows(cycle: CycleSummary) -> list[tuple[str, float, float]]:
 
 def _names(part: HeadlinePart, cycle: CycleSummary) -> str:
     decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
-    return "decode compute" if part == "verify_compute" and decodes else _NAMES[part]
+    return "decode compute" if part == "verify_compute" and decodes else HEADLINE_NAMES[part]
 
 
 def _title(result: Attribution, cycle: CycleSummary) -> str:
@@ -241,7 +215,7 @@ def _finding(finding: Finding, style: Style) -> str:
     names = [visible(PurePath(e).name, 60) for e in finding.evidence[:2]]
     more = f" and {len(finding.evidence) - 2} more" if len(finding.evidence) > 2 else ""
     place = f" {style.dim}({', '.join(names)}{more}){style.end}" if names else ""
-    return f"{tint}{_SIGNS[finding.severity]}{style.end} {visible(finding.sentence, 500)}{place}"
+    return f"{tint}{SIGNS[finding.severity]}{style.end} {visible(finding.sentence, 500)}{place}"
 
 
 # --- markdown ----------------------------------------------------------------------------------------

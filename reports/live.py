@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 from profkit.escape import visible
-from profkit.reports.log_summary import COLOUR, PLAIN, number
+from profkit.reports.ansi import COLOUR, PLAIN
+from profkit.reports.log_summary import number
 from profkit.serving.live import Alarm, Status
 
 _DAY = 86_400.0

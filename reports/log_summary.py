@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
 from profkit.escape import markdown, visible
+from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
 from profkit.serving.result import BatchRow, LogSummary, ServerSummary, Spread
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -15,22 +15,6 @@ _NOTHING = (
     "Nothing to summarise: the lines are known, but show no server at work and no benchmark result; "
     "--table nccl lists NCCL lines."
 )
-_SIGNS = {"problem": "✗", "warning": "!", "info": "·"}
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """ANSI codes, or nothing."""
-
-    bold: str = ""
-    dim: str = ""
-    red: str = ""
-    yellow: str = ""
-    end: str = ""
-
-
-PLAIN = Style()
-COLOUR = Style("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m")
 
 
 def terminal(summary: LogSummary, *, colour: bool = False) -> str:
@@ -82,7 +66,7 @@ def _server(server: ServerSummary, style: Style) -> str:
         shown = ", ".join(PurePath(place).name for place in finding.evidence[:3])
         place = f"  ({visible(shown, 120)})" if shown else ""
         lines.append(
-            f"  {tint}{_SIGNS[finding.severity]} {visible(finding.sentence, 400)}{style.end}"
+            f"  {tint}{SIGNS[finding.severity]} {visible(finding.sentence, 400)}{style.end}"
             f"{style.dim}{place}{style.end}"
         )
     return "\n".join(line.rstrip() for line in lines)
