@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from profkit.escape import visible
+from profkit.reports.wording import count
 from profkit.store.layout import RunRecord
 
 Row = Mapping[str, object]
@@ -70,5 +71,6 @@ def terminal(rows: Sequence[Row]) -> str:
     widths = [max(len(line[column]) for line in cells) for column in range(len(SHOWN))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     configs, weeks = {str(r["config"]) for r in rows}, {str(r["week"]) for r in rows}
-    lines.append(f"{len(rows)} runs, {len(configs)} configurations, {len(weeks)} weeks")
+    counts = (count(len(rows), "run"), count(len(configs), "configuration"), count(len(weeks), "week"))
+    lines.append(", ".join(counts))
     return "\n".join(lines) + "\n"

@@ -162,7 +162,7 @@ def test_runs_lists_filters_tags_and_removes(capsys: pytest.CaptureFixture[str])
     assert run(["runs"]) == 0
     listing = capsys.readouterr().out
     assert listing.count("2026-W39") == 6
-    assert listing.endswith("6 runs, 1 configurations, 1 weeks\n")
+    assert listing.endswith("6 runs, 1 configuration, 1 week\n")
     one, two = records[0].id, records[1].id
     assert run(["runs", one[:8], two, "--add-tag", "reference"]) == 0
     assert run(["runs", "--tag", "reference", "--format", "jsonl"]) == 0

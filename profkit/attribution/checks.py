@@ -84,8 +84,8 @@ def _left_out(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         yield Finding(
             "cycles_left_out",
             "info",
-            f"{kinds[PARTIAL]} partial cycles and {kinds[PREFILL]} with a prefill inside are left out of all means; "
-            f"{kinds[COUNTED]} are counted.",
+            f"Left out of all means: {kinds[PARTIAL]} partial, {kinds[PREFILL]} with a prefill inside; "
+            f"counted: {kinds[COUNTED]}.",
             (),
             {"partial": kinds[PARTIAL], "prefill": kinds[PREFILL], "counted": kinds[COUNTED]},
         )
