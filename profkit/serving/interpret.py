@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,14 +26,6 @@ EXCLUDING: Final = ("damaged", "after_idle", "after_prefill", "profiling", "empt
 _RANKS: Final = ("dp", "pp", "tp", "ep", "attn_cp", "moe_dp")
 _PROFILE_ON: Final = ("profile_start",)
 _PROFILE_OFF: Final = ("profile_end",)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Decode rows that wait until their server's era is decided."""
-
-    batches: list[pa.RecordBatch]
-    rows: int = 0
 
 
 class Interpreter:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,6 @@ class Layout:
     """Paths of a store."""
 
     root: Path
-    created: bool = field(default=False, compare=False)
 
     @property
     def runs(self) -> Path:
@@ -174,7 +173,7 @@ def create_layout(root: Path) -> Layout:
             raise UsageError(f"{root}: is a file; a store is a folder")
         root.mkdir(parents=True, exist_ok=True)
         put(root / MARKER, (dumps({"schema": STORE_SCHEMA}, indent=None)).encode(), root)
-        layout = Layout(root, created=True)
+        layout = Layout(root)
     for folder in (layout.runs, layout.marks, layout.forecasts, layout.incoming):
         folder.mkdir(exist_ok=True)
     return layout
