@@ -108,19 +108,9 @@ def _files(
     paths: Sequence[str], messages: Messages, jobs: int | None, cache: bool
 ) -> tuple[RunAnalysis, tuple[Trace, ...]]:
     from profkit.analysis import RunAnalysis
-    from profkit.attribution import attribute as attribute_traces
-    from profkit.attribution import needs_frames
-    from profkit.cli.run_facts import facts_near
-    from profkit.parsers.trace import read_traces
+    from profkit.cli.attributed import attributed
 
-    with messages.progress("reading traces", 1.0) as advance:
-        traces = read_traces(list(paths), jobs=jobs, cache=cache, progress=advance)
-    if any(needs_frames(t) for t in traces):
-        messages.detail("no annotation names the phases: reading the Python frames as well")
-        with messages.progress("reading Python frames", 1.0) as advance:
-            traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
-    facts = facts_near(paths, traces)
-    result = attribute_traces(traces, facts=facts, jobs=jobs)
+    result, facts, traces = attributed(paths, messages, jobs, cache=cache)
     name = Path(paths[0]).name if len(paths) == 1 else f"{len(result.inputs)} traces"
     return RunAnalysis(name, paths[0], None, None, facts, None, result), traces
 

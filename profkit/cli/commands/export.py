@@ -134,16 +134,9 @@ def html(
 def _attributed(
     paths: Sequence[str], messages: Messages, jobs: int | None, cache: bool
 ) -> tuple[Attribution, tuple[Trace, ...]]:
-    from profkit.attribution import attribute, needs_frames
-    from profkit.cli.run_facts import facts_near
-    from profkit.parsers.trace import read_traces
+    from profkit.cli.attributed import attributed
 
-    with messages.progress("reading traces", 1.0) as advance:
-        traces = read_traces(list(paths), jobs=jobs, cache=cache, progress=advance)
-    if any(needs_frames(t) for t in traces):
-        with messages.progress("reading Python frames", 1.0) as advance:
-            traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
-    result = attribute(traces, facts=facts_near(paths, traces), jobs=jobs)
+    result, _, traces = attributed(paths, messages, jobs, cache=cache)
     for warning in result.warnings:
         messages.warn(warning)
     return result, traces
