@@ -58,6 +58,7 @@ SPECULATIVE = RunFound(
     hidden_size=7168,
     layers=61,
     port=30000,
+    system={"model.name": "org/K2.5", "parallel.tp": "2", "gpu.name": "H20"},
 )
 BASELINE = replace(SPECULATIVE, name="base", path="runs/base", speculative=False, algorithm=None, num_draft_tokens=None)
 EMPTY = replace(
@@ -107,6 +108,42 @@ def test_one_arm_gives_no_break_even() -> None:
 def test_arms_at_different_load() -> None:
     assert "never ran the same number" in reasons(2, replace(SPECULATIVE, batch_sizes=(8,)), BASELINE)
     assert states(replace(SPECULATIVE, accept_length_known=False), BASELINE)[1] == "partly"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"parallel.tp": "1"}, "base is no baseline of eagle3: TP 2 here, 1 in the baseline"),
+        ({"gpu.name": "H200"}, "GPU H20 here, H200 in the baseline"),
+        ({"model.name": "org/K2"}, "model org/K2.5 here, org/K2 in the baseline"),
+        ({"model.quantization": "w4a8"}, "quantisation fp8 here, w4a8 in the baseline"),
+        ({"model.quantization": ""}, "quantisation fp8 is asked for here only"),
+    ],
+)
+def test_another_system_is_no_baseline(other: dict[str, str], words: str) -> None:
+    stated = {**SPECULATIVE.system, "model.quantization": "fp8"}
+    fast = replace(SPECULATIVE, system=stated)
+    assert states(fast, replace(BASELINE, system=stated))[1] == "answerable"
+    stranger = replace(BASELINE, system=stated | other)
+    assert states(fast, stranger)[1] == "partly"
+    assert words in reasons(2, fast, stranger)
+    # Beside a baseline of its own system a stranger does no harm, and its batch sizes do not count.
+    own = replace(BASELINE, name="own", system=stated)
+    assert states(fast, stranger, own)[1] == "answerable"
+    lone = replace(own, batch_sizes=(64,))
+    assert states(fast, stranger, lone)[1] == "partly"
+    assert "never ran the same number" in reasons(2, fast, stranger, lone)
+
+
+def test_a_system_that_nobody_states_cannot_be_compared() -> None:
+    fast, base = replace(SPECULATIVE, system={}), replace(BASELINE, system={"parallel.tp": "2"})
+    assert states(fast, base)[1] == "partly"
+    assert "whether base is the same system as eagle3 cannot be told" in reasons(2, fast, base)
+
+
+def test_a_folder_and_a_repository_may_be_the_same_model() -> None:
+    folder = replace(BASELINE, system={**BASELINE.system, "model.name": "/models/K2.5/"})
+    assert states(SPECULATIVE, folder)[1] == "answerable"
 
 
 @pytest.mark.parametrize(
@@ -240,6 +277,19 @@ def test_the_sample_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert {r["speculative"] for r in found["runs"]} == {True, False}
     assert all(len(r["traces"]) == 8 for r in found["runs"])
     assert [a["state"] for a in found["answers"][:2]] == ["answerable", "answerable"]
+
+
+def test_a_sample_with_another_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run on two ranks against the story's baseline on eight, of another model."""
+    cpu, base = SAMPLES / "sglang-cpu-eagle-tp2", SAMPLES / "kimi-k2.5-tp8" / "baseline"
+    assert profkit(["doctor", str(cpu), str(base), "--format", "json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, SCHEMA)
+    assert found["answers"][1]["state"] == "partly"
+    (reason,) = [r for r in found["answers"][1]["because"] if "is no baseline of" in r]
+    assert "TP 2 here, 8 in the baseline" in reason
+    assert "model" in reason
+    assert "baseline_log" in found["answers"][1]["captures"]
 
 
 def test_cpu_engine_sample_has_no_cycle(capsys: pytest.CaptureFixture[str]) -> None:

@@ -264,3 +264,7 @@ def test_a_baseline_of_another_server_is_named() -> None:
     assert folder.state == "pass"
     silent = replace(sample("baseline"), facts=Facts({}))
     assert checks(run, silent)["same_system"].state == "abstain"
+    # The model's own files may quantise it, so an argument that one side leaves out is no difference yet.
+    unsaid = checks(run, with_facts(sample("baseline"), model__quantization=None))["same_system"]
+    assert unsaid.state == "abstain"
+    assert "quantisation compressed-tensors is asked for here only" in unsaid.sentence

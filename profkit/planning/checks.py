@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from profkit.analysis import RunAnalysis
+from profkit.comparison.system import compare_systems, system_of
 from profkit.planning.situation import Situation
 from profkit.speculation import arm as arms
 
@@ -18,19 +19,6 @@ FLOOR_SLACK = 0.95
 CYCLE_TOLERANCE = 0.10
 UNKNOWN_KERNELS = 0.02
 FEW_LINES = 10
-# What both arms must share for the baseline's step to be a measure of the candidate's cycle.
-SAME_SYSTEM = {
-    "model.name": "model",
-    "model.quantization": "quantisation",
-    "parallel.tp": "TP",
-    "parallel.dp": "DP",
-    "parallel.pp": "PP",
-    "parallel.ep": "EP",
-    "parallel.dp_attention": "DP attention",
-    "gpu.name": "GPU",
-    "gpu.count": "GPUs",
-    "engine.version": "engine version",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +183,15 @@ def same_system(at: Situation) -> Check:
     name, title = "same_system", "Both arms on the same system"
     if at.baseline is None:
         return _abstain(name, title, "no baseline run was given")
-    pairs = [(word, at.facts.text(key), at.baseline.facts.text(key)) for key, word in SAME_SYSTEM.items()]
-    stated = [(word, mine, theirs) for word, mine, theirs in pairs if mine is not None and theirs is not None]
-    if not stated:
+    found = compare_systems(system_of(at.facts), system_of(at.baseline.facts))
+    if not found.stated:
         return _abstain(name, title, "no fact about model, GPUs or parallelism is stated by both runs")
-    # A model may be named by its repository in one run and by its folder in the other.
-    other = [(w, m, t) for w, m, t in stated if m.rstrip("/").split("/")[-1] != t.rstrip("/").split("/")[-1]]
-    if not other:
-        return Check(name, title, "pass", f"equal in both runs: {', '.join(word for word, _, _ in stated)}")
-    differing = "; ".join(f"{word} {mine} here, {theirs} in the baseline" for word, mine, theirs in other)
-    return Check(name, title, "fail", f"{differing}: the baseline is another server, so break-even says little")
+    if found.differing:
+        other = f"{found.differences()}: the baseline is another server, so break-even says little"
+        return Check(name, title, "fail", other)
+    if found.one_sided:
+        return _abstain(name, title, found.open_questions())
+    return Check(name, title, "pass", f"equal in both runs: {', '.join(found.equal)}")
 
 
 def enough_lines(at: Situation) -> Check:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from profkit.comparison.result import MIN_LAUNCHES
+from profkit.comparison.system import compare_systems
 from profkit.preflight.captures import CAPTURES
 from profkit.preflight.result import Answer, Diagnosis, RunFound, State, TraceFound
 from profkit.preflight.versions import Release, release_of
@@ -148,12 +149,34 @@ def _pays(runs: Sequence[RunFound]) -> _Case:
             "no log of the server without speculation: break-even is the cycle over the baseline's step", "baseline_log"
         )
     if fast and base:
-        shared = {b for r in fast for b in r.batch_sizes} & {b for r in base for b in r.batch_sizes}
-        if shared:
-            case.good(f"both arms ran at batch size {', '.join(map(str, sorted(shared)[:6]))}")
-        else:
-            case.weak("the arms never ran the same number of requests at once", "speculative_log", "baseline_log")
+        _same_load(case, _same_systems(case, fast, base))
     return case
+
+
+def _same_systems(case: _Case, fast: Sequence[RunFound], base: Sequence[RunFound]) -> list[tuple[RunFound, RunFound]]:
+    """The pairs of arms that belong together; a speculative run without a baseline of its own system is said."""
+    pairs: list[tuple[RunFound, RunFound]] = []
+    for run in fast:
+        against = [(other, compare_systems(run.system, other.system)) for other in base]
+        fitting = [other for other, match in against if match.stated and not match.differing and not match.one_sided]
+        pairs += [(run, other) for other in fitting]
+        for other, match in against if not fitting else ():
+            if match.differing:
+                case.weak(f"{other.name} is no baseline of {run.name}: {match.differences()}", "baseline_log")
+                continue
+            pairs.append((run, other))
+            said = match.open_questions() or "neither states model, GPUs or parallelism; add server_info.json to both"
+            case.weak(f"whether {other.name} is the same system as {run.name} cannot be told: {said}")
+    return pairs
+
+
+def _same_load(case: _Case, pairs: Sequence[tuple[RunFound, RunFound]]) -> None:
+    """Break-even needs both arms at the same number of running requests."""
+    shared = {size for run, other in pairs for size in set(run.batch_sizes) & set(other.batch_sizes)}
+    if shared:
+        case.good(f"both arms ran at batch size {', '.join(map(str, sorted(shared)[:6]))}")
+    elif pairs:
+        case.weak("the arms never ran the same number of requests at once", "speculative_log", "baseline_log")
 
 
 def _first_lever(runs: Sequence[RunFound], cycle: State) -> _Case:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from profkit.comparison.system import system_of
 from profkit.preflight.result import RunFound, TraceFound
 from profkit.preflight.versions import least_release, version_key
 from profkit.run import Run
@@ -129,4 +130,5 @@ def run_found(run: Run, log: LogSummary | None) -> RunFound:
         layers=facts.integer("model.layers"),
         port=facts.integer("server_args.port"),
         warnings=run.warnings,
+        system=system_of(facts),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 State: TypeAlias = Literal["answerable", "partly", "not"]
@@ -84,6 +85,7 @@ class RunFound:
     layers: int | None
     port: int | None
     warnings: tuple[str, ...] = ()
+    system: Mapping[str, str] = field(default_factory=dict)  # facts that identify it, see comparison.system
 
     def to_json(self) -> dict[str, object]:
         """An entry of ``runs``."""
@@ -106,6 +108,7 @@ class RunFound:
             "nccl_test_rows": self.nccl_test_rows,
             "hidden_size": self.hidden_size,
             "layers": self.layers,
+            "system": {name: value or None for name, value in self.system.items()},
             "traces": [
                 {
                     "path": t.path,
