@@ -1,6 +1,38 @@
-"""``python -m profkit``."""
+"""``python -m profkit``, and the entry point of the ``profkit`` script.
 
-from profkit.cli.app import main
+It imports next to nothing before it is ready for Ctrl-C: an interrupt while the rest is imported must be as quiet as
+one later on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130  # as profkit.errors.ExitCode says, which is not imported yet
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, b"profkit: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+def main() -> None:
+    """Run the program and exit with its code."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where a parent process ignores it
+    if ours:
+        signal.signal(signal.SIGINT, _end)
+    from profkit.cli.app import run
+
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = run(sys.argv[1:])
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said; the interpreter is only taken down
+    sys.exit(code)
+
 
 if __name__ == "__main__":
     main()

@@ -79,9 +79,28 @@ def test_other_tables(table: str, capfdbinary: pytest.CaptureFixture[bytes]) -> 
     assert len(out.splitlines()) > 10
 
 
-def test_an_unknown_table_is_wrong_usage(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run(["attribute", str(TRACES[0]), "-f", "csv", "--table", "nonsense"]) == 2
+@pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
+def test_a_wrong_table_is_said_before_anything_is_read_or_written(
+    form: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    plots, page = tmp_path / "plots", tmp_path / "page.html"
+    call = ["attribute", str(tmp_path / "no-such-trace"), "-f", form, "--plots", str(plots), "--html", str(page)]
+    assert run([*call, "--table", "nonsense"]) == 2
     assert "parts, cycles, segments, calls" in said(capfdbinary)[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_named_table_is_written_whatever_the_form(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    call = ["attribute", *map(str, TRACES[:2]), "--table", "cycles", "-q"]
+    assert run([*call, "-f", "csv"]) == 0
+    csv, _ = said(capfdbinary)
+    assert run(call) == 0
+    assert said(capfdbinary)[0] == csv
+    assert run([*call, "-f", "json"]) == 0
+    document = json.loads(said(capfdbinary)[0])
+    assert (document["schema"], document["table"]) == ("profkit.table/1", "cycles")
+    assert len(document["rows"]) == len(csv.splitlines()) - 1
+    assert run([*call, "-f", "markdown"]) == 2
 
 
 def test_plots_are_drawn_and_shown(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import typer
 from profkit import __version__
 from profkit.cli import app
 from profkit.errors import CheckFailedError, InputError, UsageError
-from tests.paths import SAMPLES
+from tests.paths import ROOT, SAMPLES
 
 HEAVY = ("pandas", "pyarrow", "matplotlib", "numpy", "scipy", "msgspec", "jinja2", "torch_tb_profiler")
 
@@ -73,6 +75,61 @@ def test_errors_are_one_sentence_and_an_exit_code(
     assert captured.err.startswith("profkit: ")
     assert "Traceback" not in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["attribute", ""], "the one after attribute"),
+        (["parse", "", "-q"], "the one after parse"),
+        (["plan", "run", "--baseline", ""], "the one after --baseline"),
+        (["plan", "run", "--baseline="], "the value of --baseline"),
+        ([""], "the first one"),
+    ],
+)
+def test_an_empty_argument_is_not_the_current_folder(
+    arguments: list[str], place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"profkit: an argument is empty ({place}); is a variable of the shell unset?\n"
+
+
+def test_a_value_that_ends_with_an_equals_sign_is_not_empty() -> None:
+    app._refuse_empty(["add", "run", "--label=key=", "--label", "key=", "--table==", "a="])
+
+
+@pytest.mark.parametrize("module", ["typer", "profkit.cli.app", "profkit.errors"])
+def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, tmp_path: Path) -> None:
+    """A module that interrupts its own import, as a person who presses Ctrl-C at once does."""
+    code = (
+        "import os, signal, sys, time\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "            time.sleep(20)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(code)
+    paths = [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "profkit", "parse", "no.log"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "profkit: interrupted\n")
+
+
+def test_the_script_and_the_module_start_alike() -> None:
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["profkit"]
+    assert entry == "profkit.__main__:main"
+    code = "import sys, profkit.__main__\nprint('typer' in sys.modules, 'profkit.cli' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

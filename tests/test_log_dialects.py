@@ -169,6 +169,10 @@ DAMAGED = (
     ("Decode batch, spec tokens: 12, accept len: 2.00, accept rate: 0.33,", "#running-req"),
     (f"Decode batch, #running-req: x, {SPEED}, #queue-req: 0", "#running-req"),
     (f"Decode batch, #running-req: 1, #running-req: 2, {SPEED}, #queue-req: 0", "twice"),
+    (f"{DECODE_START}, gen throughput (token/s): -5.00, #queue-req: 0", "throughput (token/s) is below zero"),
+    (f"{DECODE_START}, accept len: -1.50, {SPEED}, #queue-req: 0", "accept len is below zero"),
+    (f"Decode batch, #running-req: -1, {SPEED}, #queue-req: 0", "#running-req is below zero"),
+    ("Prefill batch, #new-seq: 1, #new-token: -896, #cached-token: 0, #queue-req: 0", "#new-token is below zero"),
     ("Decode batch", "cut"),
     ("Prefill batch, #new-seq: 1, #new-token: 896, #cached-tounning-req: 46, #queue-req: 82", "middle"),
     ("Prefill batch, #new-seq: 1, #new-token: 896, #queue-req: 82, input th", "no value"),
@@ -193,6 +197,31 @@ def test_damaged_lines_keep_no_value(line: str, reason: str) -> None:
     }
     assert not kept
     assert reader.problems()[0].count == 1
+
+
+def test_a_negative_throughput_is_counted_and_enters_no_average() -> None:
+    speeds = ("100.00", "-300.00", "100.00", "-7.00", "-0.00")
+    lines = [
+        f"[2026-01-02 03:04:0{n}] Decode batch, #running-req: 1, #token: 4, token usage: 0.00, "
+        f"gen throughput (token/s): {speed}, #queue-req: 0\n"
+        for n, speed in enumerate(speeds)
+    ]
+    found, reader = by_blocks("".join(lines).encode())
+    rows = [row for (_, row) in zip(lines, found["decode"], strict=True)]
+    assert [row["gen_throughput_tok_s"] for row in rows] == [100.0, None, 100.0, None, 0.0]
+    assert str(rows[4]["gen_throughput_tok_s"]) == "0.0"
+    (problem,) = reader.problems()
+    assert problem.count == 2
+    assert "gen throughput (token/s) is below zero (2)" in problem.detail
+
+
+def test_wrong_bookkeeping_of_memory_takes_nothing_else_away() -> None:
+    line = f"Decode batch, #running-req: 45, #token: -4, token usage: -0.01, {SPEED}, #queue-req: 0"
+    found, reader = by_blocks(f"[2026-01-02 03:04:05] {line}\n".encode())
+    (row,) = found["decode"]
+    assert (row["token"], row["token_usage"], row["gen_throughput_tok_s"]) == (None, None, 863.65)
+    assert dict(row["extra"]) == {"#token": "-4", "token usage": "-0.01"}
+    assert (row["flags"], reader.problems()) == ([], [])
 
 
 def test_two_lines_written_into_one_are_two_rows() -> None:

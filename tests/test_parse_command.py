@@ -165,7 +165,7 @@ def test_no_log_is_exit_3_and_one_sentence(content: bytes, words: str, options: 
     path.write_bytes(content)
     done = call(str(path), *options)
     error = done.stderr.decode()
-    assert done.returncode == (2 if content.startswith(b"{") and options == ["-t", "decode"] else 3), error
+    assert done.returncode == (2 if content.startswith(b"{") and options else 3), error
     assert words in error
     assert error.count("\n") == 1
     assert "Traceback" not in error
@@ -211,6 +211,23 @@ def test_a_trace_gives_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert head.startswith("name,category,start_ns,duration_ns,stream")
     assert first
     assert run(["parse", trace, "--table", "decode"]) == 2
+    assert run(["parse", trace, "-f", "json"]) == 2
+    assert "choose a table with --table" in capsys.readouterr().err
+
+
+def test_options_that_do_not_fit_are_said_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trace, *_) = sorted(str(p) for p in (STORY / "eagle3" / "traces").iterdir())
+    plots = ["--plots", str(tmp_path / "plots")]
+    for call in (
+        ["parse", "no-such.log", "--table", "decode", *plots],
+        ["parse", "no-such.log", "--table", "decode", "-f", "markdown"],
+        ["parse", trace, *plots],
+    ):
+        assert run(call) == 2, call
+        assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_without_a_figure_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

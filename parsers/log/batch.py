@@ -29,6 +29,10 @@ _SECOND_POOL = re.compile(r"(swa|mamba)=(\S+)\Z")
 _GRAPH = re.compile(r"([a-z]{2,12}) graph\Z")
 # The sum of both is the longest thing that a terminal's overwriting can leave of two keys.
 _FRAGMENT: Final = 5
+# What the server's own bookkeeping of its memory prints; a wrong one says nothing against the rest of the line.
+_BOOKKEEPING: Final = frozenset(
+    {"token", "token_usage", "swa_token", "swa_token_usage", "mamba_num", "mamba_usage", "preallocated_usage"}
+)
 _SHOWN: Final = 300
 _MOST_FIELDS: Final = 200
 _LONGEST_KEY: Final = 100
@@ -136,6 +140,11 @@ def _store(result: BatchLine, known: dict[str, Field], key: str, value: str, *, 
         return f"{rule.key} is cut" if last else f"{rule.key} is {visible(value, 40)}"
     if last and rule.kind == "float" and not re.search(r"\.\d\d\Z|nan\Z|inf\Z", value):
         return f"{rule.key} is cut"  # SGLang prints two decimals everywhere
+    if number is not None and number < 0:  # nothing that a batch line counts or measures can be
+        if rule.column not in _BOOKKEEPING:
+            return f"{rule.key} is below zero"
+        result.extra[key] = value
+        return None
     result.values[rule.column] = number
     return None
 
@@ -157,7 +166,7 @@ def _number(rule: Field, value: str) -> float | int | None:
 
 
 def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+    return number + 0.0 if math.isfinite(number) else None  # -0.00 is 0
 
 
 def _is_cut(part: str, known: dict[str, Field]) -> bool:

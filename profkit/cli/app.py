@@ -12,7 +12,7 @@ import typer
 
 from profkit._version import __version__
 from profkit.cli import commands
-from profkit.errors import ExitCode, ProfkitError
+from profkit.errors import ExitCode, ProfkitError, UsageError
 from profkit.escape import visible
 
 # The order in --help: the way a newcomer walks. Commands not listed come last.
@@ -69,6 +69,20 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _refuse_empty(arguments: list[str]) -> None:
+    """An empty argument names nothing; as a path it would silently be the current folder.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for number, argument in enumerate(arguments):
+        option = argument.removesuffix("=") if argument.startswith("--") else argument
+        before = arguments[number - 1] if number else ""
+        if not argument or (option != argument and option[2:].replace("-", "").isalnum()):
+            place = f"the value of {option}" if option else f"the one after {before}" if number else "the first one"
+            raise UsageError(f"an argument is empty ({place}); is a variable of the shell unset?")
+
+
 def _fail(sentence: str, code: int) -> int:
     print(f"profkit: {visible(sentence)}", file=sys.stderr)
     return code
@@ -79,6 +93,7 @@ def run(arguments: list[str]) -> int:
     debug = DEBUG_FLAG in arguments
     arguments = [a for a in arguments if a != DEBUG_FLAG]
     try:
+        _refuse_empty(arguments)
         build_app()(args=arguments, prog_name="profkit")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else ExitCode.DONE if end.code is None else ExitCode.USAGE
@@ -110,8 +125,3 @@ def run(arguments: list[str]) -> int:
             ExitCode.UNUSABLE_INPUT,
         )
     return ExitCode.DONE
-
-
-def main() -> None:
-    """Entry point of the ``profkit`` script."""
-    sys.exit(run(sys.argv[1:]))

@@ -17,6 +17,8 @@ def show(path: str, table: str | None, form: Format, output: Path | None, *, for
 
     if table is not None and table not in TRACE_TABLES:
         raise UsageError(f"no table {table!r}; traces have {', '.join(TRACE_TABLES)}")
+    if table is None and form is not Format.TABLE:
+        raise UsageError(f"{path}: a trace has no {form} form as a whole; choose a table with --table")
     trace = read_trace(path, frames=table == "frames")
     if table is None:
         there = [name for name in TRACE_TABLES if name != "frames"]
@@ -26,8 +28,6 @@ def show(path: str, table: str | None, form: Format, output: Path | None, *, for
         return
     found = trace.table(table)
     wanted = "csv" if form is Format.TABLE else form.value
-    if form is Format.MARKDOWN:
-        raise UsageError("a table has no markdown form; choose csv, json, jsonl or parquet")
     write(
         output,
         lambda sink: write_table(found.schema, found.unify_dictionaries().to_batches(), sink, wanted, name=table),

@@ -48,8 +48,9 @@ def attribute(
     form: FormatOption = Format.TABLE,
     output: OutputOption = None,
     table: Annotated[
-        str, typer.Option("--table", "-t", help="For csv, jsonl and parquet: parts, cycles, segments or calls.")
-    ] = "parts",
+        str | None,
+        typer.Option("--table", "-t", help="One table instead of the summary: parts, cycles, segments or calls."),
+    ] = None,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Also draw plots into this folder.", file_okay=False)
     ] = None,
@@ -63,6 +64,7 @@ def attribute(
     verbose: VerboseOption = 0,
 ) -> None:
     """Split every decode cycle, on every rank, into draft, verify compute, all-reduce and idle."""
+    form, table = _checked(form, table)
     messages = Messages(quiet, verbose)
     one_folder = len(paths) == 1 and Path(paths[0]).is_dir()
     analysis, traces = (
@@ -93,6 +95,23 @@ def attribute(
             messages.warn(warning)
 
 
+TABLES = ("parts", "cycles", "segments", "calls")
+AS_TABLE = (Format.CSV, Format.JSONL, Format.PARQUET)
+
+
+def _checked(form: Format, table: str | None) -> tuple[Format, str | None]:
+    """Form and table that will be written, before any file is read; a table's own form is csv, csv's table is parts."""
+    from profkit.errors import UsageError
+
+    if table is None:
+        return form, "parts" if form in AS_TABLE else None
+    if table not in TABLES:
+        raise UsageError(f"no table {table!r}; the attribution has {', '.join(TABLES)}")
+    if form is Format.MARKDOWN:
+        raise UsageError("a table has no markdown form; choose csv, json, jsonl or parquet")
+    return (Format.CSV if form is Format.TABLE else form), table
+
+
 def _run(path: str, messages: Messages, jobs: int | None, cache: bool) -> tuple[RunAnalysis, tuple[Trace, ...]]:
     """A run folder: its facts size the collectives, its log checks the cycle time."""
     from profkit.pipeline import load_and_analyse
@@ -116,18 +135,14 @@ def _files(
 
 
 def _write(
-    result: Attribution, form: Format, output: Path | None, table: str, drawn: dict[str, str], *, force: bool
+    result: Attribution, form: Format, output: Path | None, table: str | None, drawn: dict[str, str], *, force: bool
 ) -> None:
     from profkit.cli.sinks import write
 
-    if form in (Format.CSV, Format.JSONL, Format.PARQUET):
-        from profkit.errors import UsageError
+    if table is not None:
         from profkit.tableio import write_table
 
-        tables = {"parts": result.parts, "cycles": result.cycles, "segments": result.segments, "calls": result.calls}
-        if table not in tables:
-            raise UsageError(f"no table {table!r}; the attribution has {', '.join(tables)}")
-        chosen = tables[table]
+        chosen = getattr(result, table)
         write(
             output,
             lambda sink: write_table(chosen.schema, chosen.to_batches(), sink, form.value, name=table),

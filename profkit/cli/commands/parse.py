@@ -57,21 +57,22 @@ def parse(
     from profkit.cli.sinks import write
     from profkit.parsers.sniff import is_trace
 
+    _check(form, table, plots)
     messages = Messages(quiet, verbose)
     files = expand(paths)
     if len(files) == 1 and files[0] != "-" and is_trace(files[0]):
         from profkit.cli.trace_tables import show
 
+        if plots is not None:
+            raise UsageError(f"{files[0]}: a trace has no plots here; profkit attribute --plots draws its cycles")
         show(files[0], table, form, output, force=force)
         return
     if table is not None:
-        if plots is not None:
-            raise UsageError("--plots goes with the summary, not with --table")
         write_log_table(files, table, form, output, messages, force=force)
         return
-    summary = _summary(files, messages)
-    if form in (Format.CSV, Format.PARQUET, Format.JSONL):
+    if form in AS_TABLE:
         raise UsageError(f"a summary has no {form} form; choose a table with --table, or --format json")
+    summary = _summary(files, messages)
     write(output, lambda sink: sink.write(_rendered(summary, form, to_terminal=output is None)), force=force)
     for warning in summary.warnings if form is not Format.TABLE else ():
         messages.warn(warning)
@@ -82,6 +83,19 @@ def parse(
         messages.note(
             f"wrote {', '.join(map(str, written))}" if written else "nothing was decoded, so nothing is drawn"
         )
+
+
+AS_TABLE = (Format.CSV, Format.PARQUET, Format.JSONL)
+
+
+def _check(form: Format, table: str | None, plots: Path | None) -> None:
+    """What makes no sense whatever the files hold."""
+    if table is None:
+        return
+    if plots is not None:
+        raise UsageError("--plots goes with the summary, not with --table")
+    if form is Format.MARKDOWN:
+        raise UsageError("a table has no markdown form; choose csv, json, jsonl or parquet")
 
 
 def write_log_table(
@@ -99,8 +113,6 @@ def write_log_table(
     if name not in tables.LOG_TABLES:
         raise UsageError(f"no table {name!r}; logs have {', '.join(tables.LOG_TABLES)}")
     wanted = Format.CSV if form is Format.TABLE else form
-    if wanted is Format.MARKDOWN:
-        raise UsageError("a table has no markdown form; choose csv, json, jsonl or parquet")
     with messages.progress("reading", _total(files)) as advance:
         stream = LogStream(files, names=shown_names(files), progress=advance)
         batches = (batch for found, batch in interpreted(stream) if found == name)
