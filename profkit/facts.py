@@ -28,6 +28,7 @@ ARGUMENT_NAMES = {
     "model_path": "model.name",
     "quantization": "model.quantization",
     "dtype": "model.dtype",
+    "version": "engine.version",  # servers that were asked for their arguments name their release among them
 }
 # Keys of a model's config.json, in the spellings of the model families.
 CONFIG_NAMES = {
@@ -39,6 +40,7 @@ CONFIG_NAMES = {
     "num_experts_per_tok": "model.experts_per_token",
     "moe_intermediate_size": "model.expert_intermediate_size",
 }
+_UNVERSIONED = "0.0.0"  # what a build from a checkout without tags calls itself
 ACTIVATION_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4}
 
 
@@ -61,7 +63,7 @@ def from_server_args(arguments: Mapping[str, Any], source: str) -> dict[str, Fac
     """Server arguments as ``server_args.<name>`` and, where there is one, under the fact's own name."""
     facts: dict[str, Fact] = {}
     for key, value in arguments.items():
-        if not _scalar(value):
+        if not _scalar(value) or (key == "version" and str(value).startswith(_UNVERSIONED)):
             continue
         facts[f"server_args.{key}"] = Fact(value, source)
         if name := ARGUMENT_NAMES.get(key):

@@ -67,6 +67,21 @@ class Facts(Mapping[str, Fact]):
         return fact.value if fact is not None and isinstance(fact.value, bool) else None
 
 
+def release_span(low: str | None, high: str | None) -> str | None:
+    """Releases from ``low`` to ``high``, both included, in words: one release, a range, or open at one end."""
+    if low is None or high is None:
+        return f"{low} or later" if low else f"up to {high}" if high else None
+    return low if low == high else f"{low} to {high}"
+
+
+def engine_release(facts: Mapping[str, Fact]) -> str | None:
+    """The engine's version as stated, else the range that was inferred, in words; ``None`` when nothing is known."""
+    known = {key: str(fact.value) for key, fact in facts.items()}
+    return known.get("engine.version") or release_span(
+        known.get("engine.version_low"), known.get("engine.version_high")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A loaded run. ``path`` is as the user gave it; paths inside are relative to it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from profkit.escape import markdown, visible
 from profkit.preflight import Diagnosis
 from profkit.preflight.result import RunFound, State
+from profkit.run import release_span
 
 WIDTH = 110
 STATES: dict[State, str] = {"answerable": "yes", "partly": "partly", "not": "no"}
@@ -48,11 +49,8 @@ def _contents(run: RunFound) -> str:
 def _engine(run: RunFound) -> str:
     if run.version:
         return f"{run.engine or 'engine'} {run.version}"
-    if run.version_low and run.version_low == run.version_high:
-        return f"{run.engine or 'engine'} {run.version_low} (inferred)"
-    if run.version_low or run.version_high:
-        span = f"{run.version_low or 'up'} to {run.version_high}" if run.version_high else f"{run.version_low} or later"
-        return f"{run.engine or 'engine'} {span}"
+    if span := release_span(run.version_low, run.version_high):
+        return f"{run.engine or 'engine'} {span} (inferred)"
     return f"{run.engine or 'engine unknown'}, version unknown" if run.engine else "engine unknown"
 
 

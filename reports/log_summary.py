@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from profkit.escape import markdown, visible
 from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
+from profkit.run import release_span
 from profkit.serving.result import BatchRow, LogSummary, ServerSummary, Spread
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -85,12 +86,11 @@ def _title(server: ServerSummary) -> str:
 
 def _subtitle(server: ServerSummary) -> str:
     parts = [f"server {server.server} at {visible(server.start_line or 'the start', 120)}"]
-    low, high = server.version_range
     if server.engine_version:
         parts.append(f"{server.engine} {visible(server.engine_version, 40)}")
-    elif low:
+    elif span := release_span(*server.version_range):
         words = "" if (server.version_evidence or "").endswith("exactly") else f" ({server.version_evidence})"
-        parts.append(f"{server.engine} {low}{words}" if low == high else f"{server.engine} {low} to {high}{words}")
+        parts.append(f"{server.engine} {span}{words}")
     parallel = [
         f"{n} {v}" for n, v in (("tp", server.tp), ("dp", server.dp), ("pp", server.pp), ("ep", server.ep)) if v
     ]

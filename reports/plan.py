@@ -18,6 +18,7 @@ from profkit.planning.verdict import ACTIVITY_WORDS, Verdict
 from profkit.quantity import Quantity
 from profkit.reports.templating import render
 from profkit.reports.wording import NOT_KNOWN, count, figure, percent
+from profkit.run import Facts, engine_release
 
 RANGES: Final = {"ci95": "95% interval", "p10_p90": "p10 to p90", "model": "model"}
 STATES: Final[dict[LeverState, str]] = {
@@ -142,11 +143,20 @@ def _system(plan: Plan) -> tuple[list[list[str]], list[str]]:
     rows, unknown = [], []
     for words, key in SYSTEM:
         fact = plan.situation.facts.get(key)
-        if fact is None:
-            unknown.append(words)
-        else:
+        if fact is not None:
             rows.append([words, str(fact.value), fact.source])
+        elif key == "engine.version" and (inferred := _inferred_release(plan.situation.facts)) is not None:
+            rows.append([words, *inferred])
+        else:
+            unknown.append(words)
     return rows, unknown
+
+
+def _inferred_release(facts: Facts) -> tuple[str, str] | None:
+    """The release as far as the log's lines show it, and where that comes from."""
+    found = engine_release(facts)
+    place = facts.get("engine.version_low") or facts.get("engine.version_high")
+    return (found, f"inferred from {place.source}") if found is not None and place is not None else None
 
 
 def _evidence(run: RunAnalysis) -> list[str]:

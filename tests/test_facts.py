@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import tomllib
 
+import pytest
+
 from profkit import facts
-from profkit.run import Fact
+from profkit.run import Fact, Facts, engine_release, release_span
 
 
 def test_run_toml_is_flattened_and_keeps_identity_out() -> None:
@@ -59,3 +61,25 @@ def test_an_earlier_place_wins_and_keeps_its_source() -> None:
     assert merged.integer("server_args.tp_size") == 4
     assert merged.number("parallel.dp") is None
     assert merged.flag("parallel.tp") is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        ("0.5.23", "0.5.23", "0.5.23"),
+        ("0.5.9", "0.5.12", "0.5.9 to 0.5.12"),
+        ("0.5.9", None, "0.5.9 or later"),
+        (None, "0.4.3", "up to 0.4.3"),
+        (None, None, None),
+    ],
+)
+def test_a_range_of_releases_in_words(low: str | None, high: str | None, words: str | None) -> None:
+    assert release_span(low, high) == words
+    known = {f"engine.version_{end}": Fact(text, "log") for end, text in (("low", low), ("high", high)) if text}
+    assert engine_release(Facts(known)) == words
+    assert engine_release(Facts({**known, "engine.version": Fact("0.5.11", "run.toml")})) == "0.5.11"
+
+
+def test_a_server_names_its_release_among_its_arguments() -> None:
+    assert facts.from_server_args({"version": "0.5.16"}, "server_info.json")["engine.version"].value == "0.5.16"
+    assert facts.from_server_args({"version": "0.0.0.dev1+g123"}, "server_info.json") == {}

@@ -18,6 +18,7 @@ from profkit.planning.others import same_verify_path
 from profkit.planning.plan import make_plan
 from profkit.planning.situation import Situation, make_situation
 from profkit.quantity import Quantity
+from profkit.reports.plan import document
 from profkit.run import Facts
 from tests.paths import SAMPLES
 from tests.plan_data import log_only, sample, with_facts
@@ -252,6 +253,22 @@ def test_what_nobody_has_measured_is_never_the_first_thing_to_try() -> None:
     plan = make_plan(bare)
     assert plan.verdict.first_lever is None
     assert "nothing that these files support" in plan.verdict.sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"), [("0.5.23", "0.5.23", "0.5.23"), ("0.5.9", "0.5.16", "0.5.9 to 0.5.16")]
+)
+def test_a_plan_of_a_log_alone_states_the_release_that_the_log_shows(low: str, high: str, words: str) -> None:
+    bare = with_facts(
+        log_only(sample("eagle3")), engine__version=None, engine__version_low=low, engine__version_high=high
+    )
+    text = document(make_plan(bare), names=["eagle3"])
+    assert f"| engine version | {words} | inferred from test |" in text
+    assert "engine version" not in text.partition("Not stated")[2].splitlines()[0]
+    assert f"this is {words}" in text
+    assert f"{low} to {low}" not in text
+    # One release is as good as a stated one; of several, the exact one is still asked for.
+    assert ("engine.version" in text) is (low != high)
 
 
 def test_a_baseline_of_another_server_is_named() -> None:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from profkit.attribution.result import RankResult
 from profkit.planning.levers import Lever, Measured, flag_table, named_flags, named_variables, version_key
 from profkit.planning.situation import Situation
+from profkit.run import engine_release
 
 State: TypeAlias = Literal["pass", "fail", "unknown"]
 
@@ -63,7 +64,7 @@ def _version(lever: Lever, at: Situation) -> GateResult | None:
     high = exact or facts.text("engine.version_high")
     if low is None and high is None:
         return GateResult("engine_version", "unknown", f"needs {wanted}; the version is not known")
-    here = exact or f"{low or '?'} to {high or '?'}"
+    here = engine_release(facts)
     # Between two sampled releases nothing is known about the flag.
     without_before, without_after = _neighbours(since, until)
     too_old = without_before is not None and high is not None and version_key(high) <= version_key(without_before)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profkit.preflight.result import RunFound
 from profkit.rules import load_rules
+from profkit.run import release_span
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -54,9 +55,8 @@ def release_of(runs: Sequence[RunFound]) -> Release:
     lows = [r for r in runs if r.version_low and r.engine in (None, "sglang")]
     if lows:
         run = min(lows, key=lambda r: version_key(r.version_low or ""))
-        span = f" to {run.version_high}" if run.version_high else " or later"
-        span = "" if run.version_high == run.version_low else span
-        note = f"commands are for SGLang {run.version_low}: the files look like {run.version_low}{span}"
+        span = release_span(run.version_low, run.version_high)
+        note = f"commands are for SGLang {run.version_low}: the files look like {span}"
         return Release(run.version_low or "", note)
     newest = load_rules("capture")["newest_known"]
     return Release(newest, f"the files do not tell SGLang's version: commands are for {newest}; older ones may differ")

@@ -20,6 +20,7 @@ from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
 from profkit.reports.wording import NOT_KNOWN, count, figure, percent
 from profkit.rules import load_rules
+from profkit.run import engine_release
 from profkit.speculation.economics import Economics
 from profkit.words import ACTIVITIES, PHASES, HeadlinePart
 
@@ -109,7 +110,7 @@ def _subtitle(analysis: RunAnalysis) -> str:
     if link := facts.text("link.kind"):
         parts.append({"pcie": "PCIe", "nvlink": "NVLink"}.get(link, link))
     if engine := facts.text("engine.name"):
-        parts.append(f"{engine} {facts.text('engine.version') or ''}".strip())
+        parts.append(f"{engine} {engine_release(facts) or ''}".strip())
     if algorithm := facts.text("speculative.algorithm"):
         parts.append(f"{algorithm}, {facts.text('speculative.num_draft_tokens') or '?'} draft tokens")
     return " · ".join(visible(p, 60) for p in [*parts, analysis.date] if p)
