@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profkit.projection import course as courses
 from profkit.projection.change import Change
+from profkit.projection.course import Course, NewTimes
 from profkit.projection.measured import _joined
 from profkit.projection.measured_arm import MeasuredArm
 from profkit.projection.model import Case, Cases
-from profkit.projection.replay import Floats, NewTimes, ReplayCycle, ReplayGroup, release_order, replay
-from profkit.projection.times import Setting, new_times
+from profkit.projection.replay import ReplayCycle, ReplayGroup, release_order
+from profkit.projection.times import Setting, Times
+from tests import oracle_replay
 
 UNCHANGED, AS_IT_IS = Change(), Setting()
 
@@ -52,7 +56,12 @@ def cycle(
 
 
 def walls(group: ReplayGroup, change: Change = UNCHANGED, case: Case | None = None) -> list[float]:
-    return replay(group, new_times(group, change, case or Case(), AS_IT_IS))
+    course = Course((group,))
+    return replayed(course, Times(course).after(change, case or Case(), AS_IT_IS))
+
+
+def replayed(course: Course, new: NewTimes) -> list[float]:
+    return [float(wall) for wall in course.walls([new])[:, 0]]
 
 
 @st.composite
@@ -79,16 +88,78 @@ def test_nothing_changed_is_the_measured_wall(one: ReplayCycle) -> None:
 @settings(max_examples=150)
 def test_a_shorter_op_never_makes_the_cycle_longer(one: ReplayCycle, data: st.DataObject) -> None:
     op = data.draw(st.integers(0, len(one.start) - 1))
-    (new,) = new_times(ReplayGroup((one,)), UNCHANGED, Case(), AS_IT_IS)
-    shorter: Floats = new.duration.copy()
+    course = Course((ReplayGroup((one,)),))
+    new = Times(course).after(UNCHANGED, Case(), AS_IT_IS)
+    shorter = new.duration.copy()
     shorter[op] *= data.draw(st.floats(0, 1))
-    (wall,) = replay(ReplayGroup((one,)), [replace_duration(new, shorter)])
+    (wall,) = replayed(course, replace(new, duration=shorter))
     assert wall <= one.wall_ns + 1e-6
     assert wall >= one.wall_ns - (new.duration[op] - shorter[op]) - 1e-6
 
 
-def replace_duration(new: NewTimes, duration: Floats) -> NewTimes:
-    return NewTimes(duration, new.transfer, new.gap, new.tail)
+@st.composite
+def meeting_groups(draw: st.DrawFn) -> tuple[ReplayGroup, ...]:
+    """Groups whose ranks meet in any order, some more than once or without the others; own clocks."""
+    groups = []
+    for _ in range(draw(st.integers(1, 3))):
+        ranks = []
+        for rank in range(draw(st.integers(1, 4))):
+            one = draw(timelines()) if draw(st.integers(0, 9)) else cycle([], 70)
+            meets = [draw(st.integers(-4, 3)) for _ in one.start]
+            if draw(st.booleans()):  # the order of most real ranks
+                meets = sorted(meets)
+            ranks.append(
+                replace(
+                    one,
+                    rank=rank,
+                    origin_ns=float(draw(st.integers(-500, 500))),
+                    meets=np.array([max(m, -1) for m in meets], np.int64),
+                    wall_ns=one.wall_ns - draw(st.sampled_from((0, 0, 5, 10_000))),
+                )
+            )
+        groups.append(ReplayGroup(tuple(ranks)))
+    return tuple(groups)
+
+
+@given(meeting_groups(), st.integers(1, 4), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_rounds_give_what_one_op_after_the_other_gives(
+    groups: tuple[ReplayGroup, ...], changes: int, dice: random.Random
+) -> None:
+    course = Course(groups)
+    count, lanes = int(course.first[-1]), len(course.cycles)
+    new = [
+        NewTimes(
+            gap=np.array([dice.uniform(0, 90) for _ in range(count)]),
+            duration=np.array([dice.uniform(0, 90) for _ in range(count)]),
+            tail=np.array([dice.uniform(0, 90) for _ in range(lanes)]),
+        )
+        for _ in range(changes)
+    ]
+    found = course.walls(new)
+    for column, times in enumerate(new):
+        expected, lane = [], 0
+        for group in groups:
+            own = []
+            for _ in group.ranks:
+                ops = slice(int(course.first[lane]), int(course.first[lane + 1]))
+                own.append(
+                    oracle_replay.RankTimes(
+                        times.gap[ops].tolist(), times.duration[ops].tolist(), float(times.tail[lane])
+                    )
+                )
+                lane += 1
+            expected += oracle_replay.walls(group, own)
+        assert found[:, column].tolist() == expected
+
+
+def test_changes_replayed_one_by_one_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Course((straggling(slow=125_000, fast=100_000, transfer=40_000, layers=6),))
+    times = Times(course)
+    new = [times.after(Change(allreduce_us=float(us)), Case(), AS_IT_IS) for us in range(0, 90, 10)]
+    together = course.walls(new)
+    monkeypatch.setattr(courses, "_ROOM", 1)
+    assert (course.walls(new) == together).all()
 
 
 def test_what_is_hidden_stays_hidden_until_it_is_the_longer_one() -> None:

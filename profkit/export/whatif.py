@@ -89,10 +89,15 @@ def whatif_table(candidate: RunAnalysis, baseline: RunAnalysis | None) -> dict[s
         return None
     most = None if measured is None else max(50.0, 1.5 * measured)
     most = None if most is None else float(round(most / 10) * 10)
-    alone = Projector(candidate, None)  # what the baseline does is asked for once, not for every number of tokens
+    alone = Projector(
+        candidate, None, prepared=projector
+    )  # what the baseline does is asked for once, not for every number of tokens
     old = candidate.facts.integer("speculative.num_draft_tokens")
     rows: dict[str, Any] = {}
-    for tokens in _choices(old):
+    choices = _choices(old)
+    if most is not None:
+        alone.prepare([Change(allreduce_us=us, draft_tokens=n) for n in choices for us in (0.0, most / 2, most)])
+    for tokens in choices:
         # The costs of rows are fitted over both runs, so the baseline is needed where only the rows change.
         own = tokens is None or tokens == old
         found = now if own else projector.project(Change(draft_tokens=tokens))
@@ -112,7 +117,7 @@ def whatif_table(candidate: RunAnalysis, baseline: RunAnalysis | None) -> dict[s
         "throughput": now.candidate.throughput_before.value,
         "now": _ends(now.candidate.throughput_after),
         "scatter": _scatter(probe.candidate if probe else None),
-        "baseline": _baseline(now, probe, _baseline_at(baseline), most),
+        "baseline": _baseline(now, probe, _baseline_at(baseline, projector), most),
         "assumptions": list(now.assumptions),
     }
 
@@ -137,11 +142,11 @@ def _candidate_at(projector: Projector, tokens: int | None) -> Callable[[float],
     )
 
 
-def _baseline_at(baseline: RunAnalysis | None) -> Callable[[float], list[float] | None]:
+def _baseline_at(baseline: RunAnalysis | None, prepared: Projector) -> Callable[[float], list[float] | None]:
     """The baseline's cycle after a change of the all-reduce; projected as a run of its own."""
     if baseline is None:
         return lambda _us: None
-    alone = Projector(baseline, None)
+    alone = Projector(baseline, None, prepared=prepared)
     return lambda us: _ends(alone.project(Change(allreduce_us=us)).candidate.cycle_after)
 
 

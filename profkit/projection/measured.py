@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,11 @@ END_SPREAD_SHARE, END_SPREAD_NS = 0.15, 3_000
 
 
 def _texts(table: pa.Table, name: str) -> npt.NDArray[np.str_]:
-    return np.array([value or "" for value in table.column(name).to_pylist()], dtype=np.str_)
+    column: Any = table.column(name).combine_chunks()
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    words: npt.NDArray[np.str_] = np.array(["", *(word or "" for word in coded.dictionary.to_pylist())], dtype=np.str_)
+    codes: Ints = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return words[codes + 1]
 
 
 def _integers(table: pa.Table, name: str) -> Ints:
@@ -61,6 +66,13 @@ def _calls(table: pa.Table) -> _Calls:
     )  # fmt: skip
 
 
+def _last_of(keys: Ints, values: Ints, wanted: Ints) -> Ints:
+    """The value of the last of the sorted ``keys`` that equals each of ``wanted``; -1 where none does."""
+    place = np.searchsorted(keys, wanted, side="right") - 1
+    found = np.append(values, -1)[place]
+    return np.where(np.append(keys, -1)[place] == wanted, found, -1)
+
+
 def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: Ints) -> Iterator[ReplayCycle]:
     """Cycles of one rank; ``meets`` holds the key of every call with a known transfer, matched or not yet."""
     cycles, ops = attribution.cycles, attribution.ops[position]
@@ -73,14 +85,14 @@ def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: In
     op_start, op_end, op_stream = (_integers(ops, name) for name in ("start_ns", "end_ns", "stream"))
     op_phase, op_activity = _texts(ops, "phase"), _texts(ops, "activity")
     mine = np.flatnonzero(calls.rank == own)
-    place = {int(op): int(row) for op, row in zip(calls.op[mine], mine, strict=True)}
+    mine = mine[np.argsort(calls.op[mine], kind="stable")]
     # One pace per rank: at the edges of a recording single cycles lack launches.
     known = host[rows][host[rows] >= 0]
     pace = int(np.median(known)) if len(known) else -1
     for row in rows:
         chosen = np.flatnonzero(op_cycle == number[row])
         chosen = chosen[np.argsort(op_start[chosen], kind="stable")]
-        call = np.array([place.get(int(op), -1) for op in op_row[chosen]], np.int64)
+        call = _last_of(calls.op[mine], mine, op_row[chosen])
         start, finish = op_start[chosen] - begin[row], op_end[chosen] - begin[row]
         released, ahead = release_order(start, finish, op_stream[chosen])
         launched = launch[chosen]

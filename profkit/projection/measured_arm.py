@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
 from profkit.projection.change import Change
+from profkit.projection.course import Course
 from profkit.projection.model import Case, Cases
-from profkit.projection.replay import ReplayCycle, ReplayGroup, replay
-from profkit.projection.times import Setting, new_times
+from profkit.projection.replay import Floats, ReplayCycle, ReplayGroup
+from profkit.projection.times import Setting, Times
 
 # Below this share of the cycle, gaps in which the GPU waited for the host cannot hold back a projection noticeably.
 LATE_SHARE = 0.01
@@ -23,11 +26,8 @@ HOST_MARGIN = 1.05
 
 NOTHING = Change()
 PLAIN = Case()
-
-
-def _without_meetings(group: ReplayGroup) -> ReplayGroup:
-    """The same cycle with every rank on its own: for waits that are given instead of arising."""
-    return ReplayGroup(tuple(replace(c, meets=np.full(len(c.meets), -1, np.int64)) for c in group.ranks))
+# Ops that are replayed together, at least: it bounds the memory of long traces.
+_PARCEL = 1 << 19
 
 
 def _draft_shares(cycle: ReplayCycle) -> tuple[float, float, float]:
@@ -50,6 +50,56 @@ class _Walls:
     by_rank: tuple[float, ...]
 
 
+_Key: TypeAlias = tuple[str, str, Setting]
+_Wanted: TypeAlias = tuple[Change, Case, Setting]
+
+
+class _Parcel:
+    """Some cycles, prepared for replay with and without the meetings of their ranks."""
+
+    def __init__(self, groups: Sequence[ReplayGroup]) -> None:
+        self._groups = groups
+
+    @cached_property
+    def _together(self) -> tuple[Course, Times]:
+        course = Course(self._groups)
+        return course, Times(course)
+
+    @cached_property
+    def _alone(self) -> tuple[Course, Times]:
+        """Every rank on its own: for waits that are given instead of arising."""
+        course = Course(self._groups, meetings=False)
+        return course, Times(course)
+
+    @property
+    def curve_applies(self) -> bool:
+        return self._together[1].curve_applies
+
+    def walls(self, wanted: Sequence[_Wanted]) -> Floats:
+        """Wall of every cycle and rank in ns (rows) after each change (columns)."""
+        found = np.empty((sum(len(group.ranks) for group in self._groups), len(wanted)))
+        given = np.array([change.wait_us is not None for change, _, _ in wanted], np.bool_)
+        for chosen, alone in ((~given, False), (given, True)):
+            if chosen.any():
+                course, times = self._alone if alone else self._together
+                found[:, chosen] = course.walls([times.after(*wanted[i]) for i in np.flatnonzero(chosen).tolist()])
+        return found
+
+
+def _parcelled(groups: Sequence[ReplayGroup]) -> Iterator[_Parcel]:
+    """Groups in their order, so many together that a parcel holds at least :data:`_PARCEL` ops or is the last."""
+    held: list[ReplayGroup] = []
+    ops = 0
+    for group in groups:
+        held.append(group)
+        ops += sum(len(cycle.start) for cycle in group.ranks)
+        if ops >= _PARCEL:
+            yield _Parcel(held)
+            held, ops = [], 0
+    if held:
+        yield _Parcel(held)
+
+
 @dataclass(slots=True)
 class MeasuredArm:
     """Replayed cycles of one run at one load; ``log_over_trace`` is the unprofiled cycle over the traced, ``None``
@@ -57,7 +107,8 @@ class MeasuredArm:
 
     groups: tuple[ReplayGroup, ...]
     log_over_trace: float | None
-    _cache: dict[tuple[str, str, Setting], _Walls] = field(default_factory=dict, init=False, repr=False)
+    _cache: dict[_Key, _Walls] = field(default_factory=dict, init=False, repr=False)
+    _parcels: tuple[_Parcel, ...] = field(init=False, repr=False)
     _trace: _Walls = field(init=False)
     _gaps: float = field(init=False)
     _late: float = field(init=False)
@@ -65,6 +116,7 @@ class MeasuredArm:
     _shares: tuple[float, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._parcels = tuple(_parcelled(self.groups))
         self._trace = self._walls(NOTHING, PLAIN, Setting())
         cycles = [cycle for group in self.groups for cycle in group.ranks]
         paces = [cycle.host_ns for cycle in cycles if cycle.host_ns >= 0]
@@ -81,8 +133,18 @@ class MeasuredArm:
         """Replayed cycles, all ranks."""
         return sum(len(group.ranks) for group in self.groups)
 
+    @property
+    def curve_applies(self) -> bool:
+        """Whether every all-reduce of the target's forward has a size that a curve can be read at."""
+        return all(parcel.curve_applies for parcel in self._parcels)
+
+    def prepare(self, wanted: Iterable[tuple[Change, Cases]]) -> None:
+        """Replay everything that :meth:`factors` asks for, all at once, which is much faster than one by one."""
+        self._replay([key for change, cases in wanted for key in self._asked(change, cases)])
+
     def factors(self, change: Change, cases: Cases) -> tuple[float, float, float]:
         """Cycle after over before the change: expected, least, most."""
+        self.prepare([(change, cases)])
         found = [self._ratio(change, cases.expected, self._settings(change)[0])]
         for case in (cases.expected, cases.best, cases.worst):
             found += self._candidates(change, case)
@@ -147,21 +209,37 @@ class MeasuredArm:
         middle = float(np.median(after.by_rank)) if change.wait_us is not None else after.mean
         return max(middle, host * margin) / max(before.mean, pace)
 
+    def _asked(self, change: Change, cases: Cases) -> Iterator[_Wanted]:
+        """The replays behind :meth:`factors`."""
+        settings = self._settings(change)
+        settings += [replace(s, gaps=1.0) for s in settings if s.gaps < 1.0]
+        for setting in settings:
+            yield NOTHING, PLAIN, setting
+            for case in (cases.expected, cases.best, cases.worst):
+                yield change, case, setting
+        if change.wait_us is not None:
+            for case in (cases.expected, cases.best, cases.worst):
+                yield change, case, Setting()
+
     def _walls(self, change: Change, case: Case, setting: Setting) -> _Walls:
-        key = (repr(change), repr(case), setting)
+        key = _key(change, case, setting)
         if key not in self._cache:
-            self._cache[key] = self._replayed(change, case, setting)
+            self._replay([(change, case, setting)])
         return self._cache[key]
 
-    def _replayed(self, change: Change, case: Case, setting: Setting) -> _Walls:
-        sums: dict[int, list[float]] = {}
-        for group in self.groups:
-            free = _without_meetings(group) if change.wait_us is not None else group
-            for cycle, wall in zip(group.ranks, replay(free, new_times(free, change, case, setting)), strict=True):
-                sums.setdefault(cycle.rank, []).append(wall)
-        everything = [wall for walls in sums.values() for wall in walls]
-        by_rank = tuple(_mean(sums[rank]) for rank in sorted(sums))
-        return _Walls(_mean(everything), by_rank)
+    def _replay(self, wanted: Sequence[_Wanted]) -> None:
+        missing = {key: one for one in wanted if (key := _key(*one)) not in self._cache}
+        if not missing:
+            return
+        changes = list(missing.values())
+        walls = np.concatenate([parcel.walls(changes) for parcel in self._parcels])
+        ranks = [cycle.rank for group in self.groups for cycle in group.ranks]
+        for key, column in zip(missing, walls.T.tolist(), strict=True):
+            by_rank: dict[int, list[float]] = {}
+            for rank, wall in zip(ranks, column, strict=True):
+                by_rank.setdefault(rank, []).append(wall)
+            everything = [wall for own in by_rank.values() for wall in own]
+            self._cache[key] = _Walls(_mean(everything), tuple(_mean(by_rank[rank]) for rank in sorted(by_rank)))
 
     def _gap_factor(self) -> float:
         """Factor on gaps that makes the replayed cycle as long as the log's: profiling adds time between kernels.
@@ -186,6 +264,10 @@ class MeasuredArm:
             else:
                 low, short = middle, wall
         return middle
+
+
+def _key(change: Change, case: Case, setting: Setting) -> _Key:
+    return repr(change), repr(case), setting
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from profkit.projection.change import Change
+from profkit.projection.course import Course, NewTimes
 from profkit.projection.model import Case
-from profkit.projection.replay import Bools, Floats, NewTimes, ReplayCycle, ReplayGroup
+from profkit.projection.replay import Bools, Floats, Ints
 from profkit.words import TARGET_FORWARD_PHASES
 
 # All-reduces that a cheaper all-reduce makes cheaper: the target's and the draft's.
@@ -26,84 +29,103 @@ class Setting:
     queued: bool = False
 
 
-def curve_applies(cycle: ReplayCycle) -> bool:
-    """Whether every all-reduce of the target's forward has a size that a curve can be read at."""
-    forward = cycle.is_allreduce & np.isin(cycle.phase, sorted(TARGET_FORWARD_PHASES))
-    return bool((cycle.message_bytes[forward] > 0).all())
+class Times:
+    """What was measured of a course's ops, prepared once for any number of changes."""
 
-
-def _transfer(cycle: ReplayCycle, measured: Floats, change: Change, case: Case) -> Floats:
-    """New transfer of every op in ns; ``measured`` where it is no all-reduce that changes."""
-    scaled = cycle.is_allreduce & np.isin(cycle.phase, SCALED_PHASES)
-    curve = change.allreduce_curve
-    if change.allreduce_us is not None:
-        return np.where(scaled, change.allreduce_us * 1e3, measured)
-    if curve is not None:
-        grown = np.where(np.isin(cycle.phase, ROW_PHASES), case.rows, 1.0)
-        size = np.where(cycle.message_bytes > 0, cycle.message_bytes * grown, -1.0)
-        priced = np.array([curve.at(max(s, 0.0)) * 1e3 for s in size.tolist()])
-        # The draft's messages are no larger than the target's; how large is not always known.
-        forward = size[np.isin(cycle.phase, sorted(TARGET_FORWARD_PHASES)) & (size > 0)]
-        guess = measured if not len(forward) else np.minimum(measured, curve.at(float(forward.max())) * 1e3)
-        return np.where(scaled, np.where(size > 0, priced, guess), measured)
-    return np.where(scaled & np.isin(cycle.phase, ROW_PHASES), measured * case.allreduce, measured)
-
-
-def _gaps(cycle: ReplayCycle, change: Change, case: Case, setting: Setting) -> tuple[Floats, float]:
-    gap = cycle.gap.astype(np.float64)
-    if setting.queued and cycle.late.any():
-        usual = gap[~cycle.late & (cycle.released >= 0)]
-        gap = np.where(cycle.late, np.minimum(gap, np.median(usual) if len(usual) else 0.0), gap)
-    scale = setting.gaps * (1.0 if change.idle is None else change.idle)
-    gap = gap * np.where(cycle.phase == "draft", scale * case.draft, scale)
-    return gap, cycle.tail * scale
-
-
-def _arrivals(group: ReplayGroup) -> dict[int, float]:
-    """When the last rank arrived at each meeting, on the group's clock."""
-    found: dict[int, float] = {}
-    for cycle in group.ranks:
-        for op in np.flatnonzero(cycle.meets >= 0).tolist():
-            meeting, start = int(cycle.meets[op]), float(cycle.start[op] + cycle.origin_ns)
-            found[meeting] = max(found.get(meeting, start), start)
-    return found
-
-
-def _rest(cycle: ReplayCycle, arrivals: dict[int, float], meets: Bools) -> Floats:
-    """What a meeting took beyond its transfer after the last rank had arrived: jitter of the ranks' ends."""
-    rest = np.zeros(len(cycle.start))
-    for op in np.flatnonzero(meets).tolist():
-        began = arrivals[int(cycle.meets[op])]
-        rest[op] = cycle.end[op] + cycle.origin_ns - began - cycle.transfer_ns[op]
-    return rest
-
-
-def new_times(group: ReplayGroup, change: Change, case: Case, setting: Setting) -> list[NewTimes]:
-    """Times to replay ``group`` with after ``change``, one per rank."""
-    arrivals = _arrivals(group)
-    result = []
-    for cycle in group.ranks:
-        duration = (cycle.end - cycle.start).astype(np.float64)
-        meets = cycle.meets >= 0
-        known = cycle.transfer_ns >= 0
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._cycles, self._lane = course.cycles, course.lane
+        self._phases, of = np.unique(_texts(course, "phase"), return_inverse=True)
+        self._phase: Ints = of.reshape(-1)
+        self._compute: Bools = _texts(course, "activity") == "compute"
+        self._start, end = course.flat("start"), course.flat("end")
+        self._duration: Floats = (end - self._start).astype(np.float64)
+        known: Ints = course.flat("transfer_ns")
         # With one rank the wait is not known, and the whole call counts as transfer.
-        before = np.where(known, np.minimum(cycle.transfer_ns, duration), duration)
-        after = _transfer(cycle, before, change, case)
-        wait = duration - before
+        self._transfer = np.where(known >= 0, np.minimum(known, self._duration), self._duration)
+        self._size: Ints = course.flat("message_bytes")
+        allreduce = course.flat("is_allreduce").astype(np.bool_)
+        self._scaled = allreduce & self._of(SCALED_PHASES)
+        self._forward = self._of(TARGET_FORWARD_PHASES)
+        self._rows = self._of(ROW_PHASES)
+        self._allreduce = allreduce
+        self._meets = course.meeting >= 0
+        self._rest = self._beyond(end, known)
+        self._gap: Floats = course.flat("gap").astype(np.float64)
+        self._queued: Floats | None = None
+        self._tail = np.array([float(cycle.tail) for cycle in self._cycles])
+
+    def _of(self, phases: Collection[str]) -> Bools:
+        return np.isin(self._phases, sorted(phases))[self._phase]
+
+    def _beyond(self, end: Ints, transfer: Ints) -> Floats:
+        """What a meeting took beyond its transfer after the last rank had arrived: jitter of the ranks' ends."""
+        origin = np.array([cycle.origin_ns for cycle in self._cycles])[self._lane]
+        ops = np.flatnonzero(self._meets)
+        meeting = self._course.meeting[ops]
+        arrivals = np.full(int(meeting.max(initial=-1)) + 1, -np.inf)
+        np.maximum.at(arrivals, meeting, (self._start + origin)[ops])
+        rest = np.zeros(len(end))
+        rest[ops] = (end + origin)[ops] - arrivals[meeting] - transfer[ops]
+        return rest
+
+    @property
+    def curve_applies(self) -> bool:
+        """Whether every all-reduce of the target's forward has a size that a curve can be read at."""
+        return bool((self._size[self._allreduce & self._forward] > 0).all())
+
+    def after(self, change: Change, case: Case, setting: Setting) -> NewTimes:
+        """Times to replay the course with after ``change``."""
+        transfer = self._new_transfer(change, case)
+        wait = self._duration - self._transfer
         if change.wait_us is not None:
-            given = cycle.is_allreduce & np.isin(cycle.phase, SCALED_PHASES)
-            wait = np.where(given, change.wait_us * 1e3, wait)
-        scale = np.ones(len(duration))
+            wait = np.where(self._scaled, change.wait_us * 1e3, wait)
+        scale = np.ones(len(transfer))
         for phase, factor in case.compute.items():
-            scale = np.where((cycle.phase == phase) & (cycle.activity == "compute"), factor, scale)
-        scale = np.where(cycle.phase == "draft", scale * case.draft, scale)
-        gap, tail = _gaps(cycle, change, case, setting)
-        result.append(
-            NewTimes(
-                duration=(after + wait) * scale,
-                transfer=np.maximum(after + _rest(cycle, arrivals, meets), 0.0) * scale,
-                gap=gap,
-                tail=tail,
-            )
+            scale = np.where(self._of([phase]) & self._compute, factor, scale)
+        draft = self._of(["draft"])
+        scale = np.where(draft, scale * case.draft, scale)
+        rate = setting.gaps * (1.0 if change.idle is None else change.idle)
+        gap = self._queued_gaps() if setting.queued else self._gap
+        return NewTimes(
+            gap=gap * np.where(draft, rate * case.draft, rate),
+            duration=np.where(self._meets, np.maximum(transfer + self._rest, 0.0), transfer + wait) * scale,
+            tail=self._tail * rate,
         )
-    return result
+
+    def _new_transfer(self, change: Change, case: Case) -> Floats:
+        """New transfer of every op in ns, as measured where it is no all-reduce that changes."""
+        measured: Floats = self._transfer
+        curve = change.allreduce_curve
+        if change.allreduce_us is not None:
+            return np.where(self._scaled, change.allreduce_us * 1e3, measured)
+        if curve is None:
+            return np.where(self._scaled & self._rows, measured * case.allreduce, measured)
+        size = np.where(self._size > 0, self._size * np.where(self._rows, case.rows, 1.0), -1.0)
+        sizes, of = np.unique(size, return_inverse=True)
+        priced = np.array([curve.at(max(s, 0.0)) * 1e3 for s in sizes.tolist()])[of.reshape(-1)]
+        # The draft's messages are no larger than the target's; how large is not always known.
+        largest: Floats = np.full(len(self._cycles), -np.inf)
+        forward = np.flatnonzero(self._forward & (size > 0))
+        np.maximum.at(largest, self._lane[forward], size[forward])
+        most: Floats = np.array([curve.at(s) * 1e3 if s > 0 else np.inf for s in largest.tolist()])
+        guess = np.minimum(measured, most[self._lane])
+        return np.where(self._scaled, np.where(size > 0, priced, guess), measured)
+
+    def _queued_gaps(self) -> Floats:
+        """Gaps of a host that runs ahead, lane by lane."""
+        if self._queued is None:
+            self._queued = self._gap.copy()
+            for lane, cycle in enumerate(self._cycles):
+                if cycle.late.any():
+                    ops = slice(int(self._course.first[lane]), int(self._course.first[lane + 1]))
+                    gap = self._gap[ops]
+                    usual = gap[~cycle.late & (cycle.released >= 0)]
+                    least = np.minimum(gap, np.median(usual) if len(usual) else 0.0)
+                    self._queued[ops] = np.where(cycle.late, least, gap)
+        return self._queued
+
+
+def _texts(course: Course, name: str) -> npt.NDArray[np.str_]:
+    parts = [getattr(cycle, name) for cycle in course.cycles if len(cycle.start)]
+    return np.concatenate(parts) if parts else np.empty(0, np.str_)
