@@ -54,3 +54,6 @@ class Problem:
     count: int
     detail: str
     where: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.count}{f', first at {self.where}' if self.where else ''})"

@@ -1,14 +1,47 @@
-"""Writing output files: nothing is overwritten by accident, nothing is left half written."""
+"""Files: one that has several names is one; outputs overwrite nothing by accident and are never left half written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from profkit.errors import UsageError
+from profkit.errors import Problem, UsageError
+
+_Path = TypeVar("_Path", str, Path, str | Path)
+
+
+def each_once(paths: Sequence[_Path]) -> tuple[list[_Path], list[_Path]]:
+    """Paths that lead to different files or folders, in order, and those left out: other names of one that stays.
+
+    Of several names the first stays that is no symbolic link, since names carry meaning (a rank). Names that lead
+    nowhere, to a pipe or to another machine all stay.
+    """
+    groups: dict[object, list[_Path]] = {}
+    for path in paths:
+        groups.setdefault(_identity(path), []).append(path)
+    kept = [next((p for p in group if not Path(p).is_symlink()), group[0]) for group in groups.values()]
+    chosen = set(kept)
+    return kept, [path for path in paths if path not in chosen]
+
+
+def _identity(path: str | Path) -> object:
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return str(path)
+    kept = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return (found.st_dev, found.st_ino) if kept and found.st_ino else str(path)
+
+
+def named_again(left_out: Sequence[str | Path]) -> Problem:
+    """What a reader of results should know of the names that :func:`each_once` left out."""
+    names = ", ".join(sorted({Path(p).name for p in left_out})[:3])
+    return Problem("same_file", len(left_out), f"named twice, read once: {names}")
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import pyarrow as pa
 from profkit import facts as gather
 from profkit.errors import InputError
 from profkit.escape import encodable
+from profkit.files import each_once, named_again
 from profkit.logs import LogTables
 from profkit.parsers.log import find_logs, read_log
 from profkit.parsers.server_args import read_server_args_json
@@ -181,6 +182,8 @@ def load_run(
         logs, trace_files = ([], [root]) if is_trace(root) else ([root], [])
     if not logs and not trace_files:
         raise InputError(f"{root}: holds neither a server log (server*.log) nor a trace (*.trace.json[.gz])")
+    (logs, again), (trace_files, again_traced) = each_once(logs), each_once(trace_files)
+    said = [str(named_again(left_out)) for left_out in (again, again_traced) if left_out]
     log = read_log(logs) if logs else None
     traces = read_traces(trace_files, frames=frames, jobs=jobs, cache=cache, progress=progress) if trace_files else ()
     traces = _relative_traces(traces, folder)
@@ -209,5 +212,6 @@ def load_run(
         config=description.text("config"),
         date=description.text("date") or _first_date(log),
         labels=description.labels(),
+        warnings=tuple(said),
         content_key=_content_key(logs, traces, extra, folder),
     )

@@ -12,6 +12,7 @@ from profkit.comparison.result import Comparison, Settings
 from profkit.comparison.verdict import compare
 from profkit.config import DEFAULT_STORE
 from profkit.errors import InputError
+from profkit.files import each_once
 from profkit.loading import ARGUMENT_FILES, RUN_FILE
 from profkit.parsers.log import find_logs
 from profkit.parsers.trace import find_traces
@@ -55,7 +56,7 @@ def run_paths(path: Path) -> list[Path]:
         raise InputError(f"{path}: no such file or folder")
     if not path.is_dir() or _is_run(path):
         return [path]
-    found = list(_runs_below(path))
+    found, _ = each_once(list(_runs_below(path)))  # a link such as "latest" is no further launch
     if not found and not find_logs(path) and not find_traces(path):
         raise InputError(f"{path}: holds neither a server log (server*.log) nor a trace (*.trace.json[.gz])")
     # Traces in a folder of their own, and nothing that says where one run ends: one run.

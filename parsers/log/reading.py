@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from profkit import tables
 from profkit.errors import InputError
+from profkit.files import each_once, named_again
 from profkit.logs import LogFile, LogTables
 from profkit.parsers.log.engine import LogReader, server_row
 from profkit.parsers.log.files import rotated_base
@@ -35,7 +36,7 @@ class LogStream:
         self, paths: Sequence[Path | str], *, names: Mapping[str, str] | None = None, progress: Progress | None = None
     ) -> None:
         """``names`` says what files are called in the tables where that is not their path."""
-        self._paths = [str(p) for p in paths]
+        self._paths, self._again = each_once([str(p) for p in paths])
         self._names = {"-": "stdin"} | dict(names or {})
         self._progress = progress
         self.files: list[LogFile] = []
@@ -86,8 +87,11 @@ class LogStream:
                 rows.add(server_row(reader.name, server))
             batches["server"] = rows.take()
         yield batches
-        problems = (*source.problems, *blocks.problems(), *reader.problems())
-        self.files.append(LogFile(reader.name, reader.kind, blocks.lines, blocks.bytes, problems))
+        problems = [*source.problems, *blocks.problems(), *reader.problems()]
+        if self._again:
+            problems.append(named_again(self._again))
+            self._again = []
+        self.files.append(LogFile(reader.name, reader.kind, blocks.lines, blocks.bytes, tuple(problems)))
 
 
 def read_log(paths: Sequence[Path | str], *, progress: Progress | None = None) -> LogTables:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.errors import InputError, Problem
+from profkit.files import each_once, named_again
 from profkit.parsers.trace import worker
 from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry
 from profkit.parsers.trace.columns import CpuOps
@@ -237,7 +238,8 @@ def read_traces(
     Raises:
         InputError: nothing is found, or no file is a trace.
     """
-    tasks = _tasks(expand(paths))
+    files, again = each_once(expand(paths))
+    tasks = _tasks(files)
     options = ReadOptions(frames=frames, cpu_ops=cpu_ops)
     many = _Many(options, TraceCache() if cache else None, _Meter(tasks, progress))
     wanted = min(_default_jobs(tasks) if jobs is None else jobs, len(tasks))
@@ -250,13 +252,17 @@ def read_traces(
     errors = [each for each in found if isinstance(each, InputError)]
     if errors and not traces:
         raise errors[0]
-    arranged = arrange(traces)
-    if errors:
-        problem = Problem("unreadable_file", len(errors), str(errors[0]))
-        first = arranged[0]
-        first = replace(first, info=replace(first.info, problems=(*first.info.problems, problem)))
-        arranged = (first, *arranged[1:])
-    return arranged
+    said = [Problem("unreadable_file", len(errors), str(errors[0]))] if errors else []
+    said += [named_again(again)] if again else []
+    return _with_problems(arrange(traces), said)
+
+
+def _with_problems(traces: tuple[Trace, ...], problems: Sequence[Problem]) -> tuple[Trace, ...]:
+    """Problems of the files as a whole are kept with the first trace."""
+    if not traces or not problems:
+        return traces
+    first, *rest = traces
+    return (replace(first, info=replace(first.info, problems=(*first.info.problems, *problems))), *rest)
 
 
 def arrange(traces: Sequence[Trace]) -> tuple[Trace, ...]:

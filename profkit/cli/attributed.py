@@ -30,5 +30,7 @@ def attributed(
         messages.detail("no annotation names the phases: reading the Python frames as well")
         with messages.progress("reading Python frames", 1.0) as advance:
             traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
+    for problem in (p for t in traces for p in t.info.problems if p.kind == "same_file"):
+        messages.note(str(problem))
     facts = facts_near(paths, traces)
     return attribute(traces, facts=facts, jobs=jobs), facts, traces

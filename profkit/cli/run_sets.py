@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profkit.errors import InputError
+from profkit.files import each_once, named_again
 
 if TYPE_CHECKING:
     from profkit.logs import LogTables
@@ -74,11 +75,12 @@ def load_runs(
                     files.append(match)
         else:
             raise InputError(f"{path}: no such file or folder; check the path")
+    (folders, again), (files, files_again) = each_once(folders), each_once(files)
     share = 1 / (len(folders) + bool(files) or 1)
     advance = (lambda part: progress(part * share)) if progress else None
     runs: list[Run] = []
-    problems: list[str] = []
-    for folder in dict.fromkeys(folders):
+    problems = [str(named_again(left_out)) for left_out in (again, files_again) if left_out]
+    for folder in folders:
         try:
             runs.append(load_run(folder, jobs=jobs, cache=cache, progress=advance))
         except InputError as error:

@@ -83,11 +83,7 @@ class Summariser:
         for done in self._interpreter.finish():
             self._decoded(done)
         servers = tuple(_server_summary(key, self._servers[key]) for key in self._servers)
-        warnings = [
-            f"{file.path}: {problem.detail} ({problem.count}, first at {problem.where})"
-            for file in files
-            for problem in file.problems
-        ]
+        warnings = [f"{file.path}: {problem}" for file in files for problem in file.problems]
         return LogSummary(tuple(files), servers, _bench_rows(self._bench), tuple(warnings))
 
     def _decoded(self, batch: pa.RecordBatch) -> None:

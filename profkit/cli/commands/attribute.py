@@ -89,7 +89,7 @@ def attribute(
         messages.note(f"wrote {html}")
     _write(result, form, output, table, drawn, force=force)
     for problem in (p for info in result.inputs for p in info.problems):
-        messages.detail(f"{problem.detail} ({problem.count})")
+        messages.detail(str(problem))
     if form not in (Format.TABLE, Format.MARKDOWN):
         for warning in result.warnings:
             messages.warn(warning)

@@ -124,7 +124,7 @@ def write_log_table(
         write(output, lambda sink: write_table(tables.LOG_TABLES[name], rows, sink, wanted, name=name), force=force)
     for file in stream.files:
         for problem in file.problems:
-            messages.warn(f"{file.path}: {problem.detail} ({problem.count}, first at {problem.where})")
+            messages.warn(f"{file.path}: {problem}")
 
 
 def _summary(files: Sequence[str], messages: Messages) -> LogSummary:

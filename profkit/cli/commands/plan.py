@@ -60,6 +60,7 @@ def plan(
 
     messages = Messages(quiet)
     paths = [run, *([baseline] if baseline else []), *(also or [])]
+    _refuse_twice(paths)
     made, traces = _made(paths, baseline is not None, goal, require or [], previous, jobs, not no_cache, messages)
     if json:
         typer.echo(dumps(made), nl=False)
@@ -69,6 +70,16 @@ def plan(
     written = _write(made, folder, names, traces if html else None, force=force)
     typer.echo("\n".join(terminal(made)))
     messages.note(f"written: {', '.join(str(folder / name) for name in written)}")
+
+
+def _refuse_twice(paths: Sequence[Path]) -> None:
+    """A run set against itself shows nothing."""
+    from profkit.errors import UsageError
+    from profkit.files import each_once
+
+    again = each_once(paths)[1] or [p for p in paths if paths.count(p) > 1]
+    if again:
+        raise UsageError(f"{again[0]}: this run is named twice; RUN, --baseline and --also are different runs")
 
 
 def _slug(name: str) -> str:
