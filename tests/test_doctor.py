@@ -277,6 +277,8 @@ def test_the_sample_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert {r["speculative"] for r in found["runs"]} == {True, False}
     assert all(len(r["traces"]) == 8 for r in found["runs"])
     assert [a["state"] for a in found["answers"][:2]] == ["answerable", "answerable"]
+    assert profkit(["doctor", str(SAMPLES / "kimi-k2.5-tp8"), "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
 
 
 def test_a_sample_with_another_baseline(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from profkit.cli.app import run
 from profkit.errors import InputError
 from profkit.parsers.log.engine import LogReader, server_row
 from profkit.parsers.log.follow import Follower
@@ -187,7 +188,17 @@ def test_command_follows_and_stops_when_idle(tmp_path: Path) -> None:
         )
     )
     running = _watch(
-        str(path), "--baseline", str(base), "--json", "--interval", "0.05", "--every", "0", "--stop-after-idle", "1"
+        str(path),
+        "--baseline",
+        str(base),
+        "--format",
+        "json",
+        "--interval",
+        "0.05",
+        "--every",
+        "0",
+        "--stop-after-idle",
+        "1",
     )
     assert running.stdout is not None
     first = json.loads(running.stdout.readline())
@@ -223,4 +234,5 @@ def test_wrong_baseline_is_wrong_usage(tmp_path: Path) -> None:
     running = _watch(str(path), "--baseline", "no-such")
     _, errors = running.communicate(timeout=60)
     assert running.returncode == 2
+    assert run(["watch", str(path), "--format", "csv"]) == 2
     assert "neither a positive number" in errors

@@ -62,6 +62,24 @@ def test_json_goes_to_standard_output(logs: Path, capsys: pytest.CaptureFixture[
     assert parsed["verdict"]["bottleneck"] is None
 
 
+def test_format_prints_one_document_and_writes_nothing(
+    logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = ["plan", str(logs / "eagle3"), "-b", str(logs / "baseline"), "-q"]
+    said = {}
+    for form in (["--json"], ["--format", "json"], ["--format", "markdown"], ["--json", "-f", "json"]):
+        assert run([*call, *form]) == 0
+        said[" ".join(form)] = capsys.readouterr().out
+    assert said["--json"] == said["--format json"] == said["--json -f json"]
+    assert run([*call, "-o", str(logs / "plan")]) == 0
+    assert said["--format markdown"].splitlines()[0] == (logs / "plan" / "plan.md").read_text().splitlines()[0]
+    assert ".svg" not in said["--format markdown"]
+    for form in (["-f", "csv"], ["-f", "json", "-o", "x"], ["--json", "--html"], ["--json", "-f", "markdown"]):
+        assert run([*call, *form]) == 2, form
+    assert not list(tmp_path.glob("plan*"))
+
+
 def test_an_earlier_plan_is_superseded(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ["plan", str(logs / "eagle3"), "-b", str(logs / "baseline"), "--json"]
     assert run(call) == 0

@@ -248,6 +248,16 @@ def test_forecasts_are_registered_and_scored(capsys: pytest.CaptureFixture[str])
     assert run(["add", "tried", "--lever", "fewer-drafts", "-q"]) == 0
     capsys.readouterr()
     assert run(["weekly", "--json", "-q"]) == 0
+    document = capsys.readouterr().out
+    assert run(["weekly", "--format", "json", "-q"]) == 0
+    assert capsys.readouterr().out == document
+    assert run(["weekly", "-f", "markdown", "-q"]) == 0
+    assert capsys.readouterr().out.startswith("# ")
+    assert run(["weekly", "--json", "-o", "here"]) == 2
+    assert run(["weekly", "--format", "parquet"]) == 2
+    assert not list(Path().glob("weekly*"))
+    capsys.readouterr()
+    assert run(["weekly", "--json", "-q"]) == 0
     [trial] = json.loads(capsys.readouterr().out)["experiments"]
     assert (trial["lever"], trial["verdict"], trial["within_range"]) == ("fewer-drafts", "better", True)
     assert trial["forecast"]["low"] == 61.0

@@ -13,10 +13,12 @@ from profkit.cli.options import (
     Format,
     FormatOption,
     JobsOption,
+    JsonOption,
     NoCacheOption,
     OutputOption,
     QuietOption,
     VerboseOption,
+    document_form,
     examples,
 )
 
@@ -42,6 +44,7 @@ def doctor(
         bool, typer.Option("--strict", help="Exit with 1 unless every question can be answered in full.")
     ] = False,
     form: FormatOption = Format.TABLE,
+    json: JsonOption = False,
     output: OutputOption = None,
     force: ForceOption = False,
     jobs: JobsOption = None,
@@ -52,13 +55,12 @@ def doctor(
     """Say per question whether these files can answer it, and print the commands that record what is missing."""
     from profkit.cli.run_sets import load_runs
     from profkit.cli.sinks import write
-    from profkit.errors import CheckFailedError, UsageError
+    from profkit.errors import CheckFailedError
     from profkit.preflight import diagnose
     from profkit.preflight.evidence import run_found
     from profkit.serving.summary import summarise
 
-    if form not in (Format.TABLE, Format.JSON, Format.MARKDOWN):
-        raise UsageError(f"the doctor has no {form} form; use table, json or markdown")
+    form = document_form(form, json, "the doctor", unused={})
     messages = Messages(quiet, verbose)
     with messages.progress("reading", 1.0) as advance:
         runs, problems = load_runs(paths, jobs=jobs, cache=not no_cache, progress=advance)

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import FolderOption, ForceOption, JobsOption, NoCacheOption, QuietOption, examples
+from profkit.cli.options import (
+    DocumentFormatOption,
+    FolderOption,
+    ForceOption,
+    Format,
+    JobsOption,
+    JsonOption,
+    NoCacheOption,
+    QuietOption,
+    document_form,
+    examples,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +59,8 @@ def plan(
         Path | None, typer.Option("--previous", help="plan.json of the plan before; its forecasts are scored.")
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Also write plan.html: one page with the timeline.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print plan.json instead of writing files.")] = False,
+    form: DocumentFormatOption = Format.TABLE,
+    json: JsonOption = False,
     force: ForceOption = False,
     jobs: JobsOption = None,
     no_cache: NoCacheOption = False,
@@ -56,17 +68,18 @@ def plan(
 ) -> None:
     """Write an optimisation plan: plan.md, plan.json and plots; print its first screen."""
     from profkit.jsonio import dumps
-    from profkit.reports.plan import terminal
+    from profkit.reports.plan import document, terminal
 
+    form = document_form(form, json, "a plan", unused={"--output": output, "--html": html})
     messages = Messages(quiet)
     paths = [run, *([baseline] if baseline else []), *(also or [])]
     _refuse_twice(paths)
     made, traces = _made(paths, baseline is not None, goal, require or [], previous, jobs, not no_cache, messages)
-    if json:
-        typer.echo(dumps(made), nl=False)
+    names = [path.resolve().name for path in paths]
+    if form is not Format.TABLE:
+        typer.echo(dumps(made) if form is Format.JSON else document(made, names=names), nl=False)
         return
     folder = output or Path(f"plan-{_slug(made.situation.candidate.name)}")
-    names = [path.resolve().name for path in paths]
     written = _write(made, folder, names, traces if html else None, force=force)
     typer.echo("\n".join(terminal(made)))
     messages.note(f"written: {', '.join(str(folder / name) for name in written)}")

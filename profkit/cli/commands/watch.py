@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from profkit.cli.console import Messages, colour_wanted
-from profkit.cli.options import QuietOption, examples
+from profkit.cli.options import Format, JsonOption, QuietOption, examples
 from profkit.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ def watch(
     idle: Annotated[
         float | None, typer.Option("--stop-after-idle", min=0.0, help="Stop when the log has not grown for so long.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per status and alarm.")] = False,
+    form: Annotated[
+        Format,
+        typer.Option("--format", "-f", help="table, or json (the same as jsonl): an object per status and alarm."),
+    ] = Format.TABLE,
+    as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Follow a live log: throughput, accept length, step time, break-even and alarms. Ctrl-C ends it."""
@@ -53,10 +57,12 @@ def watch(
     from profkit.parsers.log.follow import Follower
     from profkit.serving.live import Monitor
 
+    if form not in (Format.TABLE, Format.JSON, Format.JSONL):
+        raise UsageError(f"a followed log has no {form} form; choose table, json or jsonl")
     if log == "-":
         raise UsageError("a pipe cannot be followed; give the name of the log file")
     follower = Follower(log)
-    view = _View(as_json=as_json, every=every)
+    view = _View(as_json=as_json or form is not Format.TABLE, every=every)
     monitor = Monitor(_baseline(baseline))
     try:
         reader = _catch_up(follower, monitor, LogReader(log))

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from profkit.cli.console import Messages
-from profkit.cli.options import FolderOption, ForceOption, QuietOption, examples
+from profkit.cli.options import (
+    DocumentFormatOption,
+    FolderOption,
+    ForceOption,
+    Format,
+    JsonOption,
+    QuietOption,
+    document_form,
+    examples,
+)
 from profkit.cli.stores import ConfigFileOption, StoreOption, store_and_config
 
 if TYPE_CHECKING:
@@ -30,7 +39,8 @@ def weekly(
         str | None, typer.Option("--week", "-w", help="ISO week such as 2026-W48; default: the latest in the store.")
     ] = None,
     output: FolderOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print weekly.json instead of writing files.")] = False,
+    form: DocumentFormatOption = Format.TABLE,
+    json: JsonOption = False,
     html: Annotated[
         bool, typer.Option("--html", help="Also write weekly.html: one page with charts that needs no network.")
     ] = False,
@@ -41,15 +51,16 @@ def weekly(
 ) -> None:
     """Write weekly.md, weekly.json and plots; print the first screen."""
     from profkit.jsonio import dumps
-    from profkit.reports.weekly import terminal
+    from profkit.reports.weekly import document, terminal
 
+    form = document_form(form, json, "a weekly report", unused={"--output": output, "--html": html})
     messages = Messages(quiet)
     root, config = store_and_config(store, config_file)
     report = _report(root, config, week)
     for problem in report.problems:
         messages.warn(problem)
-    if json:
-        typer.echo(dumps(report), nl=False)
+    if form is not Format.TABLE:
+        typer.echo(dumps(report) if form is Format.JSON else document(report, store=root.name), nl=False)
         return
     folder = output or Path(f"weekly-{report.week}")
     _write(report, folder, root, html=html, force=force)
