@@ -11,6 +11,7 @@ from profkit.escape import markdown, visible
 from profkit.finding import Finding
 from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
 from profkit.reports.palette import HEADLINE_NAMES
+from profkit.reports.wording import at_least, at_most
 from profkit.words import ACTIVITIES, PHASES, HeadlinePart
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -151,9 +152,16 @@ def _what(row: CollectiveSummary) -> str:
     return f"{row.phase} {row.kind}{' (fused)' if row.fused else ''}"
 
 
-def _calls(row: CollectiveSummary, result: Attribution) -> str:
+def _calls(row: CollectiveSummary) -> str:
     """Without a counted cycle the calls are those of cut-off recordings, and no number per cycle."""
-    return "–" if result.cycle is None else f"{row.calls_per_cycle:.4g}"
+    return "–" if row.calls_per_cycle is None else f"{row.calls_per_cycle:.4g}"
+
+
+def _times(row: CollectiveSummary) -> tuple[str, str, str]:
+    """Transfer, wait and bandwidth; marked as bounds where ranks of the group are missing."""
+    bandwidth = "–" if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}"
+    wait = microseconds(row.wait_us)
+    return at_most(microseconds(row.transfer_us), row), at_least(wait, row), at_least(bandwidth, row)
 
 
 def _collectives(result: Attribution, style: Style) -> list[str]:
@@ -163,10 +171,10 @@ def _collectives(result: Attribution, style: Style) -> list[str]:
         f"{'bus GB/s':>9}  implementation{style.end}"
     ]
     for row in rows[:MOST_KERNELS]:
-        bandwidth = "–" if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}"
+        transfer, wait, bandwidth = _times(row)
         lines.append(
-            f"  {_what(row):<30}{_calls(row, result):>11}{microseconds(row.mean_us):>9}"
-            f"{microseconds(row.transfer_us):>9}{microseconds(row.wait_us):>8}{_size(row.message_bytes):>11}"
+            f"  {_what(row):<30}{_calls(row):>11}{microseconds(row.mean_us):>9}{transfer:>9}{wait:>8}"
+            f"{_size(row.message_bytes):>11}"
             f"{bandwidth:>9}  {visible(row.implementation, 20)}"
         )
     if len(rows) > MOST_KERNELS:
@@ -284,12 +292,11 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
             [
                 [
                     _what(r).replace("_", "\\_"),
-                    _calls(r, result),
+                    _calls(r),
                     microseconds(r.mean_us),
-                    microseconds(r.transfer_us),
-                    microseconds(r.wait_us),
+                    *_times(r)[:2],
                     _size(r.message_bytes),
-                    "–" if r.bus_bandwidth_gb_s is None else f"{r.bus_bandwidth_gb_s:.2f}",
+                    _times(r)[2],
                     markdown(r.implementation),
                     markdown(r.kernel, 80),
                 ]

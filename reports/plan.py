@@ -17,7 +17,7 @@ from profkit.planning.ranking import LeverState, RankedLever
 from profkit.planning.verdict import ACTIVITY_WORDS, Verdict
 from profkit.quantity import Quantity
 from profkit.reports.templating import render
-from profkit.reports.wording import NOT_KNOWN, count, figure, percent
+from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, percent
 from profkit.run import Facts, engine_release
 
 RANGES: Final = {"ci95": "95% interval", "p10_p90": "p10 to p90", "model": "model"}
@@ -186,11 +186,9 @@ def _budget_cell(found: Budget, at: int) -> str:
 
 def _budget(plan: Plan) -> list[list[str]]:
     rows = [[name, *(_budget_cell(b, at) for b in plan.budgets)] for at, (name, _, _) in enumerate(ROWS)]
-    waits = []
-    for b in plan.budgets:
-        row = next((r for r in b.rows if r.wait is not None), None)
-        waits.append(figure(row.wait.value) if row is not None and row.wait is not None else NOT_KNOWN)
-    rows.insert(3, ["of this, waiting for a late rank", *waits])
+    waits = [next((r.wait for r in b.rows if r.wait), Quantity.unknown("ms", "")) for b in plan.budgets]
+    shown = ["≥ " * (wait.range == "model") + figure(wait.value) for wait in waits]
+    rows.insert(3, ["of this, waiting for a late rank", *shown])
     rows.append(["cycle", *(figure(b.wall.value) for b in plan.budgets)])
     return rows
 
@@ -259,9 +257,10 @@ def _collectives(plan: Plan) -> list[list[str]]:
     return [
         [
             run.name, call.phase, call.kind, call.implementation + (" (fused)" if call.fused else ""),
-            figure(call.calls_per_cycle), figure(call.mean_us), figure(call.transfer_us), figure(call.wait_us),
+            figure(call.calls_per_cycle), figure(call.mean_us),
+            at_most(figure(call.transfer_us), call), at_least(figure(call.wait_us), call),
             NOT_KNOWN if call.message_bytes is None else f"{call.message_bytes / 1024:.1f}",
-            figure(call.bus_bandwidth_gb_s), call.kernel,
+            at_least(figure(call.bus_bandwidth_gb_s), call), call.kernel,
         ]
         for run in plan.runs
         for call in (run.attribution.collectives if run.attribution else ())

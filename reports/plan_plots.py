@@ -167,7 +167,11 @@ def levers_plot(plan: Plan, path: Path) -> bool:
 def allreduce_plot(plan: Plan, path: Path) -> bool:
     """Time over message size: measured calls, their fit, NCCL's model, reference hosts; ``False`` without sizes."""
     points = [
-        (run.name, call.message_bytes / KIB, call.transfer_us or call.mean_us)
+        (
+            run.name if call.transfer_is == "measured" else f"{run.name}, at most",
+            call.message_bytes / KIB,
+            call.mean_us if call.transfer_us is None else call.transfer_us,
+        )
         for run in plan.runs
         for call in (run.attribution.collectives if run.attribution else ())
         if call.kind == "all_reduce" and call.message_bytes and call.phase in ("verify", "decode")

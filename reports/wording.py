@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from profkit.attribution.result import CollectiveSummary
 from profkit.comparison.result import MetricComparison, Verdict
 
 VERDICTS: Final[Mapping[Verdict, str]] = {
@@ -25,6 +26,16 @@ def figure(value: float | None, unit: str = "") -> str:
     digits = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 or size == 0 else 3
     text = f"{value:,.{digits}f}".replace("-", _MINUS)
     return f"{text} {unit}".rstrip()
+
+
+def at_most(text: str, row: CollectiveSummary) -> str:
+    """A transfer, behind the sign that says that it is only bounded from above."""
+    return f"≤ {text}" if row.transfer_is == "upper_bound" and text != NOT_KNOWN else text
+
+
+def at_least(text: str, row: CollectiveSummary) -> str:
+    """What goes with a bounded transfer: a wait or a bandwidth that is at least this."""
+    return f"≥ {text}" if row.transfer_is == "upper_bound" and text != NOT_KNOWN else text
 
 
 def percent(share: float | None, *, signed: bool = True) -> str:

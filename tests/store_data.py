@@ -97,7 +97,7 @@ def attribution(parts_us: Mapping[Phase, Mapping[Activity, float]], cycles: int 
     per_call = parts_us["verify"]["allreduce"] / 122
     reduce = CollectiveSummary(
         "verify", "all_reduce", "nccl", "ncclDevKernel_AllReduce", False, 122.0, per_call, per_call * 0.9,
-        per_call * 0.1, 57344, 0.5,
+        per_call * 0.1, 57344, 0.5, "measured",
     )  # fmt: skip
     return Attribution(
         inputs=(), ranks=(rank,), cycle=CycleSummary(cycles, 1, walls, parts_us, {}),

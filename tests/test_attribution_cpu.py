@@ -29,7 +29,7 @@ def result(run: str, algorithm: str | None = None, frames: bool = False) -> Attr
 
 
 def calls(found: Attribution, kind: str) -> dict[str, float]:
-    return {c.phase: c.calls_per_cycle for c in found.collectives if c.kind == kind}
+    return {c.phase: c.calls for c in found.collectives if c.kind == kind}
 
 
 # Four target layers and one draft layer: 2 L + 1 all-reduces per forward, one all-gather of logits.

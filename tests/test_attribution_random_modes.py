@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from profkit.attribution import attribute, needs_frames
-from profkit.attribution.calls import groups_of
+from profkit.attribution.groups import groups_of
 from profkit.simulation import Scenario
 from profkit.simulation.scenario import Collective
 from profkit.trace import TraceInfo

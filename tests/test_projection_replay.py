@@ -43,6 +43,7 @@ def cycle(
         phase=np.array(["verify"] * len(ops), np.str_),
         activity=np.array(["allreduce" if f else "compute" for f in found], np.str_),
         is_allreduce=found,
+        likely_ns=np.full(len(ops), -1, np.int64),
         transfer_ns=np.array([calls.get(i, -1) for i in range(len(ops))], np.int64),
         message_bytes=np.full(len(ops), -1, np.int64),
         released=released,

@@ -1,8 +1,7 @@
-"""Collective calls of the ranks: ordinals, message sizes, and what matching them over ranks says."""
+"""Collective calls of a rank: ordinals and message sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,9 +13,9 @@ from profkit.attribution.kernels import SYMMETRIC_KINDS
 from profkit.attribution.labels import DECODE, VERIFY
 from profkit.attribution.ops import int_column, text_codes
 from profkit.attribution.rank import RankAnalysis
-from profkit.collectives.matching import Calls, Matched, match
+from profkit.collectives.matching import Calls
 from profkit.run import Facts
-from profkit.trace import Trace, TraceInfo
+from profkit.trace import Trace
 from profkit.words import PHASES
 
 Ints = npt.NDArray[np.int64]
@@ -48,21 +47,6 @@ class RankCalls:
 
     def __len__(self) -> int:
         return len(self.op)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Ranks (indices into the inputs) whose collectives meet, and the result of matching them."""
-
-    ranks: tuple[int, ...]
-    matched: Matched
-    same_clock: bool
-
-    def shared_shift(self, place: int) -> int | None:
-        """What leads from a member's cycle ordinals to those shared by the group, which begin at 0 or later."""
-        mine = self.matched.alignment[place].shift
-        known = [a.shift for a in self.matched.alignment if a.shift is not None]
-        return None if mine is None or len(known) < len(self.ranks) else mine - min(known)
 
 
 def read_calls(trace: Trace, rank: RankAnalysis, facts: Facts) -> RankCalls:
@@ -125,43 +109,8 @@ def _sizes_from_facts(facts: Facts, rank: RankAnalysis, cycle: Ints, phase: Ints
     return result
 
 
-def groups_of(infos: Sequence[TraceInfo]) -> list[tuple[int, ...]]:
-    """Which ranks share collectives: pipeline stages never do; DP replicas only under DP attention.
-
-    SGLang numbers tensor-parallel ranks through all DP ranks under DP attention, and anew in each replica without.
-    """
-    by_stage: dict[int | None, list[int]] = {}
-    for i, info in enumerate(infos):
-        by_stage.setdefault(info.pp, []).append(i)
-    result: list[tuple[int, ...]] = []
-    for members in by_stage.values():
-        tensor = [infos[i].tp for i in members]
-        if len(set(tensor)) == len(tensor):
-            result.append(tuple(members))
-            continue
-        by_replica: dict[int | None, list[int]] = {}
-        for i in members:
-            by_replica.setdefault(infos[i].dp, []).append(i)
-        result.extend(tuple(m) for m in by_replica.values())
-    return result
-
-
-def _same_clock(infos: Sequence[TraceInfo]) -> bool:
-    hosts = {i.host_name for i in infos}
-    return len(hosts) == 1 and len({i.base_ns > 0 for i in infos}) == 1
-
-
-def match_groups(ranks: Sequence[RankAnalysis], calls: Sequence[RankCalls]) -> list[Group]:
-    """Match every group of ranks."""
-    infos = [r.info for r in ranks]
-    result = []
-    for members in groups_of(infos):
-        same = _same_clock([infos[i] for i in members])
-        result.append(Group(members, match([_plain(ranks[i], calls[i]) for i in members], same_clock=same), same))
-    return result
-
-
-def _plain(rank: RankAnalysis, calls: RankCalls) -> Calls:
+def plain_calls(rank: RankAnalysis, calls: RankCalls) -> Calls:
+    """The calls as matching over ranks wants them: absolute times, and the cycles that are whole."""
     whole = [i for i, k in enumerate(rank.cycles.kind) if k in (COUNTED, PREFILL)]
     length = (rank.cycles.end - rank.cycles.start)[whole]
     symmetric = np.array([k in SYMMETRIC_KINDS for k in KINDS])[calls.kind]

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from profkit.attribution.calls import Group
 from profkit.attribution.cycles import PARTIAL
+from profkit.attribution.groups import Group
 from profkit.attribution.rank import RankAnalysis
 from profkit.attribution.summary import rank_number
 from profkit.finding import Finding
@@ -27,23 +27,56 @@ def group_findings(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> It
         if len(group.ranks) < 2:
             continue
         yield from _alignment(ranks, group)
-        yield from _straggler(ranks, group)
+        if group.parties is None:  # else calls of ranks that did not meet would be compared
+            yield from _straggler(ranks, group)
 
 
 def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
-    sizes = {(ranks[i].info.distributed or {}).get("world_size") for i in group.ranks}
-    world = next(iter(sizes)) if len(sizes) == 1 else None
-    if isinstance(world, int) and world > len(group.ranks) and all(ranks[i].time_source == "gpu" for i in group.ranks):
-        have = {ranks[i].info.rank for i in group.ranks}
-        gone = [r for r in range(world) if r not in have] if None not in have else []
-        named = f" (missing: {', '.join(map(str, gone[:8]))}{', ...' * (len(gone) > 8)})" if gone else ""
-        yield Finding(
-            "ranks_missing",
-            "warning",
-            f"{len(group.ranks)} of {world} ranks are here{named}; waiting times need all of them.",
-            tuple(_place(ranks[i]) for i in group.ranks[:8]),
-            {"present": len(group.ranks), "world": world},
-        )
+    """Ranks that should be there and are not: what the others show of a call is its transfer and a part of the wait."""
+    here = len(group.ranks)
+    if group.world == here:
+        if group.parties is not None:
+            yield Finding(
+                "transfer_bounded",
+                "info",
+                "Under DP attention calls are compared within a DP rank, since some of them span no more: transfer "
+                "times are at most what is shown, waiting at least.",
+            )
+        return
+    if group.world is None:
+        if here > 1:
+            yield Finding(
+                "group_size_unknown",
+                "warning",
+                f"Nothing says whether these {here} ranks are all of their group: transfer times are at most what is "
+                "shown, waiting at least.",
+                tuple(_place(ranks[i]) for i in group.ranks[:8]),
+                {"present": here},
+            )
+        return
+    means = (
+        "transfer times are at most what is shown, waiting at least; both need the traces of all ranks"
+        if here > 1
+        else "transfer and waiting times need all of them"
+    )
+    yield Finding(
+        "ranks_missing",
+        "warning",
+        f"{here} of {group.world} ranks are here{_missing(ranks, group)}; {means}.",
+        tuple(_place(ranks[i]) for i in group.ranks[:8]),
+        {"present": here, "world": group.world},
+    )
+
+
+def _missing(ranks: Sequence[RankAnalysis], group: Group) -> str:
+    """The numbers that no rank has, where all at hand are known and numbered from 0."""
+    infos = [ranks[i].info for i in group.ranks]
+    tensor = all(i.tp is not None for i in infos)
+    have = {i.tp if tensor else i.rank for i in infos}
+    gone = [r for r in range(group.world or 0) if r not in have]
+    if None in have or len(gone) + len(have) != group.world:
+        return ""
+    return f" (missing: {', '.join(map(str, gone[:8]))}{', ...' * (len(gone) > 8)})"
 
 
 def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from profkit import tables
 from profkit.attribution import checks, checks_ranks, summary
-from profkit.attribution.calls import Group, RankCalls, match_groups, read_calls
+from profkit.attribution.calls import RankCalls, plain_calls, read_calls
+from profkit.attribution.groups import Group, match_groups
 from profkit.attribution.labels.annotation import annotates_work
 from profkit.attribution.rank import RankAnalysis, analyse_rank
 from profkit.attribution.result import Attribution, CycleSummary
@@ -57,7 +58,8 @@ def attribute(
         )
     ranks = _analyse(usable, jobs, _speculates(known))
     calls = [read_calls(t, r, known) for t, r in zip(usable, ranks, strict=True)]
-    groups = match_groups(ranks, calls)
+    plain = [plain_calls(r, c) for r, c in zip(ranks, calls, strict=True)]
+    groups = match_groups([r.info for r in ranks], plain, known)
     cycle = summary.cycle_summary(ranks)
     findings = list(checks.rank_findings(ranks))
     findings += checks.count_findings(ranks, calls, known, cycle)
@@ -103,13 +105,16 @@ def _result(
     warnings: Sequence[str],
 ) -> Attribution:
     where = {i: (g, p) for g in groups for p, i in enumerate(g.ranks)}
+    group_of = {i: (n, g) for n, g in enumerate(groups) for i in g.ranks}
     numbers = [summary.rank_number(ranks, i) for i in range(len(ranks))]
     shifts = [where[i][0].shared_shift(where[i][1]) for i in range(len(ranks))]
     order = {"problem": 0, "warning": 1, "info": 2}
     findings = sorted(findings, key=lambda f: order[f.severity])
     return Attribution(
         inputs=tuple(r.info for r in ranks),
-        ranks=tuple(summary.rank_result(r) for r in ranks),
+        ranks=tuple(
+            summary.rank_result(r, n, *group_of[i]) for i, (r, n) in enumerate(zip(ranks, numbers, strict=True))
+        ),
         cycle=cycle,
         by_batch=summary.by_batch(ranks),
         collectives=summary.collective_summaries(ranks, calls, groups),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from profkit.words import Activity, HeadlinePart, LabelSource, Phase
 if TYPE_CHECKING:
     import pandas as pd
 
+TransferIs: TypeAlias = Literal["measured", "upper_bound"]
 PartsUs = Mapping[Phase, Mapping[Activity, float | None]]
 PartsNs = Mapping[Phase, Mapping[Activity, int | None]]
 
@@ -34,7 +35,10 @@ class WallUs:
 class RankResult:
     """One rank: sums over its counted cycles; ``parts_ns`` adds up to ``wall_ns`` exactly.
 
-    A phase that did not run is 0, one that could not be observed is ``None``.
+    A phase that did not run is 0, one that could not be observed is ``None``. ``number`` is what the rank goes by in
+    tables and findings: its own rank where all are known and distinct, else its place in the inputs. Collectives are
+    compared among the ranks of one ``group``, which has ``group_size`` ranks when all are there (``None``: not said);
+    ``transfer_is`` says whether the least duration over those at hand is the transfer or only bounds it from above.
     """
 
     rank: int | None
@@ -50,6 +54,10 @@ class RankResult:
     labelled_by: Mapping[LabelSource, float]
     boundary: str  # which op starts a cycle, in words
     time_source: str  # gpu, or cpu for traces without a GPU
+    number: int = 0
+    group: int = 0
+    group_size: int | None = None
+    transfer_is: TransferIs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +85,40 @@ class BatchSummary:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSummary:
-    """One kind of collective in one phase; ``None`` where it cannot be known (one rank, unmatched, no sizes)."""
+    """One kind of collective in one phase; ``None`` where it cannot be known (one rank, unmatched, no sizes).
+
+    ``transfer_us`` is the transfer where ``transfer_is`` says ``measured``. Where ranks of the group are missing it
+    is an ``upper_bound``: the true transfer is at most that, the wait at least ``wait_us``, the bandwidth at least
+    ``bus_bandwidth_gb_s``. ``calls_per_cycle`` is ``None`` where no cycle was counted.
+    """
 
     phase: Phase
     kind: str
     implementation: str
     kernel: str
     fused: bool
-    calls_per_cycle: float
+    calls_per_cycle: float | None
     mean_us: float
     transfer_us: float | None
     wait_us: float | None
     message_bytes: int | None
     bus_bandwidth_gb_s: float | None
+    transfer_is: TransferIs | None = None
+
+    @property
+    def calls(self) -> float:
+        """Calls per cycle as a weight: rows of recordings without a counted cycle weigh nothing."""
+        return self.calls_per_cycle or 0.0
+
+    @property
+    def measured_transfer_us(self) -> float | None:
+        """The transfer where all ranks of the group were compared, else ``None``."""
+        return self.transfer_us if self.transfer_is == "measured" else None
+
+    @property
+    def measured_wait_us(self) -> float | None:
+        """The wait where all ranks of the group were compared, else ``None``."""
+        return self.wait_us if self.transfer_is == "measured" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profkit import tables
-from profkit.attribution.calls import KINDS, Group, RankCalls
+from profkit.attribution.calls import KINDS, RankCalls
 from profkit.attribution.cycles import PARTIAL, PREFILL
+from profkit.attribution.groups import Group
 from profkit.attribution.idle import CAUSES
 from profkit.attribution.labels import UNLABELLED
 from profkit.attribution.rank import RankAnalysis
@@ -205,8 +206,8 @@ def wall_us(wall: Ints) -> WallUs:
     return WallUs(float(wall.sum()) / len(wall) / 1000.0, p10, p50, p90, p99)
 
 
-def rank_result(rank: RankAnalysis) -> RankResult:
-    """Sums over the rank's counted cycles."""
+def rank_result(rank: RankAnalysis, number: int, place: int, group: Group) -> RankResult:
+    """Sums over the rank's counted cycles; ``place`` is that of its group among the groups."""
     counted = rank.cycles.counted()
     kinds = Counter(rank.cycles.kind)
     info = rank.info
@@ -224,6 +225,10 @@ def rank_result(rank: RankAnalysis) -> RankResult:
         labelled_by=rank.labelled_by(),
         boundary=rank.cycles.boundary,
         time_source=rank.time_source,
+        number=number,
+        group=place,
+        group_size=group.world,
+        transfer_is=group.transfer_is,
     )
 
 
@@ -300,8 +305,12 @@ def collective_summaries(
         for p, n in sorted(set(zip(mine.phase[kept].tolist(), name.tolist(), strict=True))):
             chosen = kept[(mine.phase[kept] == p) & (name == n)]
             found.setdefault((p, rank.ops.names[n]), []).append((i, chosen))
-    rows = [_collective(key, hits, ranks, calls, place, cycles) for key, hits in found.items()]
-    return tuple(sorted(rows, key=lambda r: (PHASES.index(r.phase), KINDS.index(r.kind), -r.calls_per_cycle, r.kernel)))
+    rows = [
+        (sum(len(chosen) for _, chosen in hits), _collective(key, hits, ranks, calls, place, cycles, bool(batches)))
+        for key, hits in found.items()
+    ]
+    rows.sort(key=lambda row: (PHASES.index(row[1].phase), KINDS.index(row[1].kind), -row[0], row[1].kernel))
+    return tuple(row for _, row in rows)
 
 
 def _collective(
@@ -311,6 +320,7 @@ def _collective(
     calls: Sequence[RankCalls],
     place: Mapping[int, tuple[Group, int]],
     cycles: int,
+    counted: bool,
 ) -> CollectiveSummary:
     phase, kernel = key
     first, at = hits[0]
@@ -322,27 +332,24 @@ def _collective(
     size = np.concatenate([calls[i].bytes[c] for i, c in hits])
     members = np.concatenate([calls[i].group_size[c] for i, c in hits])
     known = transfer >= 0
+    sure = all(place[i][0].transfer_is != "upper_bound" for i, _ in hits)
     transfer_us = float(transfer[known].mean()) / 1000.0 if known.any() else None
     message = int(size[0]) if len(size) and size[0] > 0 and (size == size[0]).all() else None
-    world = int(members[0]) if (members == members[0]).all() and members[0] > 0 else _world(ranks[first])
+    world = int(members[0]) if (members == members[0]).all() and members[0] > 0 else place[first][0].world
     return CollectiveSummary(
         phase=PHASES[phase],
         kind=what.kind or "unknown",
         implementation=what.implementation or "unknown",
         kernel=kernel,
         fused=what.fused,
-        calls_per_cycle=len(duration) / cycles,
+        calls_per_cycle=len(duration) / cycles if counted else None,
         mean_us=float(duration.mean()) / 1000.0,
         transfer_us=transfer_us,
         wait_us=float(wait[known].mean()) / 1000.0 if known.any() else None,
         message_bytes=message,
         bus_bandwidth_gb_s=bus_bandwidth(what.kind or "unknown", message, transfer_us, world),
+        transfer_is=None if transfer_us is None else "measured" if sure else "upper_bound",
     )
-
-
-def _world(rank: RankAnalysis) -> int | None:
-    size = (rank.info.distributed or {}).get("world_size")
-    return size if isinstance(size, int) and size > 0 else None
 
 
 def bus_bandwidth(kind: str, message: int | None, transfer_us: float | None, ranks: int | None) -> float | None:

@@ -173,10 +173,11 @@ def _joined(calls: Calls, shift: int) -> Ints:
     return ((calls.cycle + shift + _KEYS * 64) * _KEYS + calls.key) * _ORDINALS + calls.ordinal
 
 
-def match(ranks: Sequence[Calls], *, same_clock: bool) -> Matched:
+def match(ranks: Sequence[Calls], *, same_clock: bool, parties: Sequence[int] | None = None) -> Matched:
     """Match the calls of one group of ranks.
 
-    Nothing is matched when the group has one rank or any alignment is ambiguous.
+    Nothing is matched when the group has one rank or any alignment is ambiguous. ``parties`` names, for every rank,
+    those among which durations are compared; all of them when not given.
     """
     count = len(ranks)
     reference = max(range(count), key=lambda r: (len(ranks[r].usable), -r))
@@ -192,7 +193,7 @@ def match(ranks: Sequence[Calls], *, same_clock: bool) -> Matched:
         return none
     known = [int(s) for s in shifts if s is not None]
     unequal = _unequal_cycles(ranks, known)
-    return _matched(ranks, known, alignment, unequal, reference)
+    return _matched(ranks, known, alignment, unequal, reference, np.array(parties or [0] * count, np.int64))
 
 
 def _unequal_cycles(ranks: Sequence[Calls], shifts: list[int]) -> Ints:
@@ -202,7 +203,7 @@ def _unequal_cycles(ranks: Sequence[Calls], shifts: list[int]) -> Ints:
 
 
 def _matched(
-    ranks: Sequence[Calls], shifts: list[int], alignment: list[Alignment], unequal: Ints, reference: int
+    ranks: Sequence[Calls], shifts: list[int], alignment: list[Alignment], unequal: Ints, reference: int, party: Ints
 ) -> Matched:
     count = len(ranks)
     keys, rank_of, position = [], [], []
@@ -220,12 +221,14 @@ def _matched(
     end = np.stack([c.end[row[r]] for r, c in enumerate(ranks)])
     duration = end - start
     symmetric, joint = ranks[0].symmetric[row[0]], ranks[0].joint_end[row[0]]
-    least = duration.min(axis=0) if duration.size else np.zeros(0, np.int64)
+    least = np.zeros_like(duration)
+    for one in np.unique(party) if duration.size else ():
+        least[party == one] = duration[party == one].min(axis=0)
     transfer = [np.full(len(c), -1, np.int64) for c in ranks]
     wait = [np.full(len(c), -1, np.int64) for c in ranks]
     for r in range(count):
-        transfer[r][row[r][symmetric]] = least[symmetric]
-        wait[r][row[r][symmetric]] = (duration[r] - least)[symmetric]
+        transfer[r][row[r][symmetric]] = least[r][symmetric]
+        wait[r][row[r][symmetric]] = (duration[r] - least[r])[symmetric]
     offset = [clock_offset(end[r][joint], end[reference][joint]) for r in range(count)]
     total = int(symmetric.sum())
     last = np.zeros(count)

@@ -82,8 +82,7 @@ def kernel_rows(attribution: Attribution) -> tuple[KernelRow, ...]:
         return ()
     frames = []
     for rank, ops in zip(attribution.ranks, attribution.ops, strict=True):
-        of_rank = counted["rank"].isna() if rank.rank is None else counted["rank"] == rank.rank
-        wanted = set(counted.loc[of_rank, "cycle"])
+        wanted = set(counted.loc[counted["rank"] == rank.number, "cycle"])
         frame = pd.DataFrame(
             {
                 "cycle": ops["cycle"].to_pandas(),

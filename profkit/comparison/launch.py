@@ -102,10 +102,10 @@ def _from_cycles(batch: BatchSummary) -> Iterator[Measurement]:
 
 def _mean_per_call(rows: list[tuple[CollectiveSummary, float | None]]) -> float | None:
     """Mean over calls; ``None`` when one row's figure is unknown, since the rest would not stand for all calls."""
-    calls = sum(row.calls_per_cycle for row, _ in rows)
+    calls = sum(row.calls for row, _ in rows)
     if calls <= 0 or any(value is None for _, value in rows):
         return None
-    return sum(row.calls_per_cycle * value for row, value in rows if value is not None) / calls
+    return sum(row.calls * value for row, value in rows if value is not None) / calls
 
 
 def _from_collectives(attribution: Attribution) -> Iterator[Measurement]:
@@ -119,11 +119,11 @@ def _from_collectives(attribution: Attribution) -> Iterator[Measurement]:
     if reduces:
         for name, value in (
             ("allreduce_per_call", _mean_per_call([(c, c.mean_us) for c in reduces])),
-            ("allreduce_transfer", _mean_per_call([(c, c.transfer_us) for c in reduces])),
-            ("allreduce_calls", sum(c.calls_per_cycle for c in reduces)),
+            ("allreduce_transfer", _mean_per_call([(c, c.measured_transfer_us) for c in reduces])),
+            ("allreduce_calls", sum(c.calls for c in reduces)),
         ):
             yield from _measurement(name, value, source="trace, target forward", running_req=load, n=n)
-    waits = [(c.wait_us, c.calls_per_cycle) for c in attribution.collectives]
+    waits = [(c.measured_wait_us, c.calls) for c in attribution.collectives]
     if waits and all(wait is not None for wait, _ in waits):
         total = sum(wait * calls for wait, calls in waits if wait is not None)
         yield from _measurement("wait", total, source="trace, matched collectives", running_req=load, n=n)

@@ -84,9 +84,14 @@ def _row(
     if activity == "allreduce" and phases == _FORWARD:
         calls = arms.target_allreduce(run)
         if calls and all(c.wait_us is not None for c in calls):
-            waited = min(sum((c.wait_us or 0.0) * c.calls_per_cycle for c in calls) / 1e3, value)
+            waited = min(sum((c.wait_us or 0.0) * c.calls for c in calls) / 1e3, value)
+            sure = all(c.transfer_is == "measured" for c in calls)
             wait = Quantity(waited, "ms", "measured", f"{run.name}: duration over the fastest rank's, per call")
             transfer = Quantity(value - waited, "ms", "derived", f"{run.name}: all-reduce less the wait")
+            if not sure:  # a rank that is missing may have come last
+                text = f"{run.name}: not all ranks of the group are here, the wait is at least this"
+                wait = Quantity(waited, "ms", "derived", text, waited, value, "model")
+                transfer = Quantity(value - waited, "ms", "derived", text, 0.0, value - waited, "model")
     return BudgetRow(name, time, value / (cycles.wall_us.mean / 1e3), transfer, wait)
 
 

@@ -22,16 +22,18 @@ def idle_share(run: RunAnalysis, causes: Sequence[str]) -> float | None:
 
 
 def mean_wait_us(run: RunAnalysis) -> float | None:
-    waits = [(c.wait_us, c.calls_per_cycle) for c in arms.target_allreduce(run) if c.wait_us is not None]
+    """Mean wait per all-reduce of the target's forward in us; ``None`` unless all ranks were compared."""
+    waits = [(c.measured_wait_us, c.calls) for c in arms.target_allreduce(run) if c.measured_wait_us is not None]
     return sum(w * n for w, n in waits) / sum(n for _, n in waits) if waits else None
 
 
 def transfer_us(run: RunAnalysis) -> float | None:
+    """Mean transfer of those calls in us: what is known of it at most, where ranks are missing."""
     calls = arms.target_allreduce(run)
-    total = sum(c.calls_per_cycle for c in calls)
+    total = sum(c.calls for c in calls)
     if not total:
         return None
-    return sum((c.mean_us if c.transfer_us is None else c.transfer_us) * c.calls_per_cycle for c in calls) / total
+    return sum((c.mean_us if c.transfer_us is None else c.transfer_us) * c.calls for c in calls) / total
 
 
 def message_bytes(run: RunAnalysis) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from profkit.attribution.result import Attribution
 from profkit.planning.checks import Check
 from profkit.planning.situation import Situation
 from profkit.speculation import arm as arms
@@ -25,6 +26,15 @@ class Limit:
     command: str = ""
 
 
+def _ranks_short(attribution: Attribution) -> str:
+    """How many ranks of a group are there, where some are missing; empty where none is."""
+    for group in sorted({r.group for r in attribution.ranks}):
+        members = [r for r in attribution.ranks if r.group == group]
+        if (members[0].group_size or 1) > len(members):
+            return f"traces of {len(members)} of {members[0].group_size} ranks only"
+    return ""
+
+
 def _missing_files(at: Situation) -> Iterator[Limit]:
     run = at.candidate
     if run.log is None or run.server() is None:
@@ -39,10 +49,10 @@ def _missing_files(at: Situation) -> Iterator[Limit]:
             "no trace of the candidate",
             PROFILE,
         )
-    elif len(run.attribution.ranks) == 1 and (at.facts.integer("parallel.tp") or 1) > 1:
+    elif short := _ranks_short(run.attribution):
         yield Limit(
-            "how much of an all-reduce is waiting for a late rank",
-            "the trace of one rank only; all ranks write one each",
+            "how much of an all-reduce is waiting for a late rank, and what a cheaper one would gain at least",
+            f"{short}; all ranks write one each",
             PROFILE,
         )
     if at.baseline is None:

@@ -43,7 +43,7 @@ def _verdict(ok: bool) -> CheckState:
 def call_count(run: RunAnalysis, arm: str) -> Check:
     """2 all-reduces per layer in the target's forward, or one more for the embedding."""
     name, title = f"calls_per_layer_{arm}", f"2 all-reduces per layer ({arm})"
-    layers, calls = run.facts.number("model.layers"), sum(c.calls_per_cycle for c in arms.target_allreduce(run))
+    layers, calls = run.facts.number("model.layers"), sum(c.calls for c in arms.target_allreduce(run))
     if run.facts.flag("parallel.dp_attention") or (run.facts.number("parallel.ep") or 1) > 1:
         return _abstain(name, title, f"{run.name}: data-parallel attention or expert parallelism changes the count")
     if layers is None:

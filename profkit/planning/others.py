@@ -27,7 +27,7 @@ def _path(run: RunAnalysis) -> tuple[frozenset[str], float] | None:
     calls = arms.target_allreduce(run)
     if not calls:
         return None
-    return frozenset(c.kernel for c in calls), sum(c.calls_per_cycle for c in calls)
+    return frozenset(c.kernel for c in calls), sum(c.calls for c in calls)
 
 
 def same_verify_path(one: RunAnalysis, other: RunAnalysis) -> bool | None:

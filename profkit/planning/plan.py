@@ -154,13 +154,18 @@ def _lever(ranked: RankedLever) -> dict[str, Any]:
 
 
 def _size_curve(runs: Sequence[RunAnalysis]) -> SizeLatency | None:
-    """Time over message size of the target's all-reduces, fitted to the runs with the same implementation."""
+    """Time over message size of the target's all-reduces, fitted to the runs with the same implementation.
+
+    Only transfers that all ranks were compared for: what may hold waiting tells nothing of the size.
+    """
     points: list[tuple[float, float]] = []
     kinds: set[str] = set()
     for run in runs:
         for call in run.attribution.collectives if run.attribution else ():
-            if call.kind == "all_reduce" and call.phase in TARGET_FORWARD_PHASES and call.message_bytes:
-                points.append((float(call.message_bytes), call.transfer_us or call.mean_us))
+            time = call.measured_transfer_us
+            reduces = call.kind == "all_reduce" and call.phase in TARGET_FORWARD_PHASES
+            if reduces and call.message_bytes and time is not None:
+                points.append((float(call.message_bytes), time))
                 kinds.add(call.implementation)
     return fit_size_latency(points, "target's forward of these runs") if len(kinds) == 1 else None
 

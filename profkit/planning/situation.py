@@ -87,7 +87,7 @@ def _share(
 
 def _wait_share(run: RunAnalysis, cycles: CycleSummary | BatchSummary | None) -> Quantity:
     calls = run.attribution.collectives if run.attribution else ()
-    waits = [c.wait_us * c.calls_per_cycle for c in calls if c.kind == "all_reduce" and c.wait_us is not None]
+    waits = [c.measured_wait_us * c.calls for c in calls if c.kind == "all_reduce" and c.measured_wait_us is not None]
     if cycles is None or not waits:
         return Quantity.unknown("ratio", f"{run.name}: waiting needs the traces of all ranks")
     value = sum(waits) / cycles.wall_us.mean

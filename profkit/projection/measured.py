@@ -18,6 +18,8 @@ MOST_CYCLES = 40
 # Ends of one collective on two ranks, clocks aligned, further apart than this share of its duration (or this long) do
 # not belong to one blocking collective.
 END_SPREAD_SHARE, END_SPREAD_NS = 0.15, 3_000
+# Percentile of a rank's calls at which they hold hardly any waiting.
+SHORTEST = 10
 
 
 def _texts(table: pa.Table, name: str) -> npt.NDArray[np.str_]:
@@ -42,9 +44,11 @@ class _Calls:
     rank: Ints
     op: Ints
     allreduce: npt.NDArray[np.bool_]
+    duration: Ints
     transfer: Ints
     size: Ints
     key: Ints
+    alike: Ints  # numbers (phase, kind, message size)
 
 
 def _calls(table: pa.Table) -> _Calls:
@@ -52,6 +56,8 @@ def _calls(table: pa.Table) -> _Calls:
     ordinal = _integers(table, "ordinal")
     names = np.char.add(np.char.add(phase, "/"), kind) if len(phase) else phase
     _, code = np.unique(names, return_inverse=True)
+    size = _integers(table, "message_bytes")
+    _, alike = np.unique(np.stack([code.reshape(-1), size]), axis=1, return_inverse=True)
     key = code.reshape(-1).astype(np.int64) * 1_000_000 + ordinal
     absent = np.array([-1], np.int64)
 
@@ -61,8 +67,8 @@ def _calls(table: pa.Table) -> _Calls:
     # The last entry is what index -1, "no call", finds.
     return _Calls(
         np.append(_integers(table, "rank"), np.array([-2], np.int64)), column("gpu_op"),
-        np.append(kind == "all_reduce", np.zeros(1, np.bool_)), column("transfer_ns"), column("message_bytes"),
-        np.append(key, absent),
+        np.append(kind == "all_reduce", np.zeros(1, np.bool_)), column("duration_ns"), column("transfer_ns"),
+        column("message_bytes"), np.append(key, absent), np.append(alike.reshape(-1).astype(np.int64), absent),
     )  # fmt: skip
 
 
@@ -73,19 +79,33 @@ def _last_of(keys: Ints, values: Ints, wanted: Ints) -> Ints:
     return np.where(np.append(keys, -1)[place] == wanted, found, -1)
 
 
+def _likely(calls: _Calls, mine: Ints, *, measured: bool) -> Ints:
+    """What the transfer of each call likely is where it is not measured; -1 elsewhere, and for no call.
+
+    A rank's shortest calls of a kind are those it came last to, or nearly: a tenth of them is taken to be such.
+    """
+    known = np.where(calls.transfer >= 0, calls.transfer, calls.duration)
+    likely = np.full(len(known), -1, np.int64)
+    for one in np.unique(calls.alike[mine]):
+        rows = mine[calls.alike[mine] == one]
+        likely[rows] = int(np.percentile(known[rows], SHORTEST))
+    return np.where((calls.transfer >= 0) & measured, -1, likely)
+
+
 def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: Ints) -> Iterator[ReplayCycle]:
     """Cycles of one rank; ``meets`` holds the key of every call with a known transfer, matched or not yet."""
     cycles, ops = attribution.cycles, attribution.ops[position]
     number, begin, end = (_integers(cycles, name) for name in ("cycle", "start_ns", "end_ns"))
     host = _integers(cycles, "host_ns")
     result = attribution.ranks[position]
-    own = -1 if result.rank is None else result.rank
+    own = result.number
     op_cycle, op_row, launch = (_integers(ops, name) for name in ("cycle", "gpu_op", "launch_ns"))
     launch_end = _integers(ops, "launch_end_ns")
     op_start, op_end, op_stream = (_integers(ops, name) for name in ("start_ns", "end_ns", "stream"))
     op_phase, op_activity = _texts(ops, "phase"), _texts(ops, "activity")
     mine = np.flatnonzero(calls.rank == own)
     mine = mine[np.argsort(calls.op[mine], kind="stable")]
+    likely = _likely(calls, mine, measured=result.transfer_is == "measured")
     # One pace per rank: at the edges of a recording single cycles lack launches.
     known = host[rows][host[rows] >= 0]
     pace = int(np.median(known)) if len(known) else -1
@@ -117,6 +137,7 @@ def _own_cycles(attribution: Attribution, position: int, calls: _Calls, rows: In
             launched=launched,
             meets=np.where(transfer >= 0, calls.key[call], -1),
             host_ns=pace,
+            likely_ns=likely[call],
         )
 
 
@@ -149,7 +170,7 @@ def groups_of(attribution: Attribution, batch_size: int | None) -> tuple[ReplayG
     calls = _calls(attribution.calls)
     shared: dict[tuple[object, ...], list[ReplayCycle]] = {}
     for position, result in enumerate(attribution.ranks):
-        own = -1 if result.rank is None else result.rank
+        own = result.number
         rows = np.flatnonzero(wanted & (rank == own))
         if len(rows) > MOST_CYCLES:
             rows = rows[np.linspace(0, len(rows) - 1, MOST_CYCLES).round().astype(np.int64)]
@@ -157,6 +178,6 @@ def groups_of(attribution: Attribution, batch_size: int | None) -> tuple[ReplayG
         for cycle in _own_cycles(attribution, position, calls, rows):
             matched, common = where[cycle.cycle]
             # Ranks of one tensor-parallel group meet; other groups have their own collectives.
-            key = (result.dp, result.pp, common) if matched else (result.dp, result.pp, position, cycle.cycle, "alone")
+            key = (result.group, common) if matched else (result.group, position, cycle.cycle, "alone")
             shared.setdefault(key, []).append(cycle)
     return tuple(ReplayGroup(tuple(_joined(ranks))) for ranks in shared.values())

@@ -114,6 +114,7 @@ class MeasuredArm:
     _late: float = field(init=False)
     _host: float = field(init=False)  # mean host work per cycle in ns, 0 where not recorded
     _shares: tuple[float, ...] = field(init=False)
+    _bounded: bool = field(init=False)  # transfers are known as upper bounds only, since ranks are missing
 
     def __post_init__(self) -> None:
         self._parcels = tuple(_parcelled(self.groups))
@@ -122,6 +123,7 @@ class MeasuredArm:
         paces = [cycle.host_ns for cycle in cycles if cycle.host_ns >= 0]
         # No cycle is shorter than the host's own work; a host time above the cycle says that calls overlap.
         self._host = min(_mean(paces), self._trace.mean) if paces else 0.0
+        self._bounded = any(bool(cycle.bounded.any()) for cycle in cycles)
         shares = [_draft_shares(cycle) for cycle in cycles]
         self._shares = tuple(_mean(share) for share in zip(*shares, strict=True))
         late = sum(float(c.gap[c.late].sum()) for g in self.groups for c in g.ranks)
@@ -158,6 +160,11 @@ class MeasuredArm:
             paced = "sets the pace of the cycle" if self._is_host_paced() else "does not fill the cycle"
             known = f"; its own work ({pace:.0%} of the cycle) {paced}" if self._host else ""
             notes.append(f"in {self._late:.0%} of the cycle the GPU waited for a late launch of the host{known}")
+        if self._splits(change) != self._settings(change):
+            notes.append(
+                "not all ranks' calls could be compared, so how much of an all-reduce is waiting is not known: "
+                "expected as the shortest tenth of the calls tells, range from none of it to all that goes away"
+            )
         ratio = self.log_over_trace
         if ratio is not None and abs(ratio - 1.0) > SAME_CYCLE:
             text = f"the traced cycle is {1 / ratio:.2f} x the log's; "
@@ -167,6 +174,14 @@ class MeasuredArm:
                 text += "scaled in proportion, or the difference kept as it is (range)"
             notes.append(text)
         return tuple(notes)
+
+    def _splits(self, change: Change) -> list[Setting]:
+        """How much of an all-reduce may be transfer, where that is not measured and the change works on it."""
+        touched = (change.allreduce_us, change.allreduce_curve, change.wait_us, change.draft_tokens)
+        settings = self._settings(change)
+        if not self._bounded or all(part is None for part in touched):
+            return settings
+        return [replace(s, transfer=t) for s in settings for t in ("likely", "most", "least")]
 
     def _is_host_paced(self) -> bool:
         return self._host >= HOST_PACED * self._trace.mean
@@ -181,11 +196,11 @@ class MeasuredArm:
 
     def _candidates(self, change: Change, case: Case) -> list[float]:
         found = []
-        for setting in self._settings(change):
+        for setting in self._splits(change):
             for margin in (1.0 / HOST_MARGIN, 1.0, HOST_MARGIN):
                 found += [self._ratio(change, case, setting, share, margin) for share in self._shares]
         if self._gaps < 1.0:
-            found += [self._ratio(change, case, replace(s, gaps=1.0)) for s in self._settings(change)]
+            found += [self._ratio(change, case, replace(s, gaps=1.0)) for s in self._splits(change)]
         ratio = self.log_over_trace
         if ratio is not None and abs(ratio - 1.0) > SAME_CYCLE and self._gaps == 1.0:
             after = self._trace.mean * self._ratio(change, case, self._settings(change)[0])
@@ -193,8 +208,9 @@ class MeasuredArm:
             if after + rest > 0:
                 found.append((after + rest) / (self._trace.mean + rest))
         if change.wait_us is not None:
-            given, today = self._walls(change, case, Setting()), self._trace
-            found += [a / b for a, b in zip(given.by_rank, today.by_rank, strict=True)]
+            for setting in self._splits(change):
+                given, today = self._walls(change, case, Setting(transfer=setting.transfer)), self._trace
+                found += [a / b for a, b in zip(given.by_rank, today.by_rank, strict=True)]
         return found
 
     def _ratio(
@@ -211,15 +227,15 @@ class MeasuredArm:
 
     def _asked(self, change: Change, cases: Cases) -> Iterator[_Wanted]:
         """The replays behind :meth:`factors`."""
-        settings = self._settings(change)
+        settings = self._splits(change)
         settings += [replace(s, gaps=1.0) for s in settings if s.gaps < 1.0]
         for setting in settings:
             yield NOTHING, PLAIN, setting
             for case in (cases.expected, cases.best, cases.worst):
                 yield change, case, setting
-        if change.wait_us is not None:
+        for transfer in {s.transfer: None for s in settings} if change.wait_us is not None else ():
             for case in (cases.expected, cases.best, cases.worst):
-                yield change, case, Setting()
+                yield change, case, Setting(transfer=transfer)
 
     def _walls(self, change: Change, case: Case, setting: Setting) -> _Walls:
         key = _key(change, case, setting)

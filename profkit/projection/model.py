@@ -38,12 +38,13 @@ class Cases:
 
 
 def measured_points(*runs: RunAnalysis | None) -> list[tuple[float, float]]:
-    """(bytes, microseconds) of every all-reduce whose size is known: transfer, or the mean with one rank."""
+    """(bytes, microseconds) of every all-reduce whose size and transfer are known; with ranks missing waiting may be
+    in a call, which says nothing of its size."""
     points = []
     for run in runs:
         for call in run.attribution.collectives if run is not None and run.attribution else ():
-            if call.kind == "all_reduce" and call.message_bytes:
-                time = call.transfer_us if call.transfer_us is not None else call.mean_us
+            time = call.measured_transfer_us
+            if call.kind == "all_reduce" and call.message_bytes and time is not None:
                 points.append((float(call.message_bytes), time))
     return points
 

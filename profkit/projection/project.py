@@ -216,8 +216,6 @@ class Projector:
         base = self._base(change, notes)
         if change.allreduce_us is not None or change.allreduce_curve is not None:
             notes.append("late ranks stay as late as measured" if change.wait_us is None else "waits are as given")
-            if self.candidate.attribution is not None and len(self.candidate.attribution.ranks) < 2:
-                notes.append("one rank only: a call's whole duration counts as transfer")
         why = "no baseline run was given"
         return Projection(
             change=change,

@@ -16,7 +16,9 @@ Bools = npt.NDArray[np.bool_]
 class ReplayCycle:
     """Ops of one counted cycle on one rank, in start order; times in ns from the cycle's start.
 
-    ``transfer_ns`` and ``message_bytes`` are -1 where unknown or no collective.
+    ``transfer_ns`` and ``message_bytes`` are -1 where unknown or no collective. ``likely_ns`` is -1 where
+    the transfer was measured over all ranks; else a call's transfer is at most ``transfer_ns`` (its duration where
+    that is -1) and most likely ``likely_ns``.
     """
 
     rank: int
@@ -37,6 +39,12 @@ class ReplayCycle:
     launched: Ints  # when the host called the op's launch, on the trace's clock; -1 where not recorded
     meets: Ints  # which matched collective of the group the op belongs to, -1 for none
     host_ns: int  # host time to the next cycle, waits for the GPU left out; -1 where not recorded
+    likely_ns: Ints
+
+    @property
+    def bounded(self) -> Bools:
+        """All-reduces whose transfer is known as an upper bound only."""
+        return self.is_allreduce & (self.likely_ns >= 0)
 
     @property
     def gap(self) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,13 @@ ROW_PHASES = (*sorted(TARGET_FORWARD_PHASES), "draft_extend")
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How gaps are treated. ``gaps`` scales all of them (what profiling added); ``queued``: the host runs ahead, so a
-    gap in which the GPU waited for a launch shrinks to the usual distance of two kernels."""
+    gap in which the GPU waited for a launch shrinks to the usual distance of two kernels. ``transfer`` is how much of
+    an all-reduce counts as its transfer where ranks are missing: the likely part, the most that it can be, or the
+    least, with which a cheaper all-reduce gains nothing."""
 
     gaps: float = 1.0
     queued: bool = False
+    transfer: Literal["likely", "most", "least"] = "likely"
 
 
 class Times:
@@ -41,14 +45,17 @@ class Times:
         self._start, end = course.flat("start"), course.flat("end")
         self._duration: Floats = (end - self._start).astype(np.float64)
         known: Ints = course.flat("transfer_ns")
-        # With one rank the wait is not known, and the whole call counts as transfer.
-        self._transfer = np.where(known >= 0, np.minimum(known, self._duration), self._duration)
+        # A call that was not compared with all ranks' is transfer at most.
+        self._most: Floats = np.where(known >= 0, np.minimum(known, self._duration), self._duration)
         self._size: Ints = course.flat("message_bytes")
         allreduce = course.flat("is_allreduce").astype(np.bool_)
         self._scaled = allreduce & self._of(SCALED_PHASES)
         self._forward = self._of(TARGET_FORWARD_PHASES)
         self._rows = self._of(ROW_PHASES)
         self._allreduce = allreduce
+        likely: Ints = course.flat("likely_ns")
+        self._bounded = allreduce & (likely >= 0)
+        self._likely: Floats = np.where(self._bounded, np.minimum(self._most, likely), self._most)
         self._meets = course.meeting >= 0
         self._rest = self._beyond(end, known)
         self._gap: Floats = course.flat("gap").astype(np.float64)
@@ -76,8 +83,9 @@ class Times:
 
     def after(self, change: Change, case: Case, setting: Setting) -> NewTimes:
         """Times to replay the course with after ``change``."""
-        transfer = self._new_transfer(change, case)
-        wait = self._duration - self._transfer
+        before = self._before(change, case, setting)
+        transfer = self._new_transfer(before, change, case)
+        wait = self._duration - before
         if change.wait_us is not None:
             wait = np.where(self._scaled, change.wait_us * 1e3, wait)
         scale = np.ones(len(transfer))
@@ -89,13 +97,24 @@ class Times:
         gap = self._queued_gaps() if setting.queued else self._gap
         return NewTimes(
             gap=gap * np.where(draft, rate * case.draft, rate),
-            duration=np.where(self._meets, np.maximum(transfer + self._rest, 0.0), transfer + wait) * scale,
+            duration=np.where(
+                self._meets, np.maximum(transfer + self._most - before + self._rest, 0.0), transfer + wait
+            )
+            * scale,
             tail=self._tail * rate,
         )
 
-    def _new_transfer(self, change: Change, case: Case) -> Floats:
+    def _before(self, change: Change, case: Case, setting: Setting) -> Floats:
+        """How much of every op is transfer today, in ns; the rest of an all-reduce is waiting."""
+        if setting.transfer == "least":
+            # What a new price leaves of a call is waiting already; a factor finds nothing to work on.
+            left = self._new_transfer(np.zeros(len(self._most)), change, case)
+            least: Floats = np.where(self._bounded, np.minimum(self._most, left), self._most)
+            return least
+        return self._most if setting.transfer == "most" else self._likely
+
+    def _new_transfer(self, measured: Floats, change: Change, case: Case) -> Floats:
         """New transfer of every op in ns, as measured where it is no all-reduce that changes."""
-        measured: Floats = self._transfer
         curve = change.allreduce_curve
         if change.allreduce_us is not None:
             return np.where(self._scaled, change.allreduce_us * 1e3, measured)

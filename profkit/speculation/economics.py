@@ -169,7 +169,7 @@ def _forward_part(analysis: RunAnalysis, arm: Arm, activity: str) -> Quantity:
 
 def _calls(analysis: RunAnalysis) -> Quantity:
     found = arms.target_allreduce(analysis)
-    calls = sum(c.calls_per_cycle for c in found)
+    calls = sum(c.calls for c in found)
     if not calls:
         return Quantity.unknown("calls", f"{analysis.name}: no all-reduce of the target's forward in a trace")
     names = ", ".join(sorted({c.implementation for c in found}))

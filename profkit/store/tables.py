@@ -47,7 +47,7 @@ CYCLES = pa.schema([
 COLLECTIVES = pa.schema([
     ("phase", _TEXT), ("kind", _TEXT), ("implementation", _TEXT), ("kernel", _TEXT), ("fused", _BOOL),
     ("calls_per_cycle", _FLOAT), ("mean_us", _FLOAT), ("transfer_us", _FLOAT), ("wait_us", _FLOAT),
-    ("message_bytes", _INT), ("bus_bandwidth_gb_s", _FLOAT),
+    ("message_bytes", _INT), ("bus_bandwidth_gb_s", _FLOAT), ("transfer_is", _TEXT),
 ])  # fmt: skip
 FINDINGS = pa.schema([("kind", _TEXT), ("severity", _TEXT), ("sentence", _TEXT)])
 TABLES: Mapping[str, pa.Schema] = {

@@ -18,12 +18,13 @@ _LINE: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measured all-reduce: bytes, us, whose it is, and the name of its colour."""
+    """One measured all-reduce: bytes, us, whose it is, and the name of its colour; ``bound``: at most so long."""
 
     size: float
     time: float
     name: str
     colour: str
+    bound: bool = False
 
 
 def _ticks(low: float, high: float, base: float) -> list[float]:
@@ -86,9 +87,10 @@ def allreduce_plot(
         *_lines(low, high, curves, model, x, y),
     ]
     for point in points:
+        line, inside_of = ("surface", point.colour) if not point.bound else (point.colour, "surface")
         parts.append(
-            f'<circle cx="{x(point.size):.1f}" cy="{y(point.time):.1f}" r="6" stroke="var(--surface)" '
-            f'stroke-width="2" fill="var(--{point.colour})"><title>{escape(_words(point))}</title></circle>'
+            f'<circle cx="{x(point.size):.1f}" cy="{y(point.time):.1f}" r="6" stroke="var(--{line})" '
+            f'stroke-width="2" fill="var(--{inside_of})"><title>{escape(_words(point))}</title></circle>'
         )
         left = x(point.size) > _LEFT + inside * 0.62
         parts.append(
@@ -99,7 +101,7 @@ def allreduce_plot(
 
 
 def _words(point: Measured) -> str:
-    return f"{visible(point.name, 40)}: {point.time:.1f} us at {size_text(point.size)}"
+    return f"{visible(point.name, 40)}: {'at most ' * point.bound}{point.time:.1f} us at {size_text(point.size)}"
 
 
 def _summary(

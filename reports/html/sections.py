@@ -18,7 +18,7 @@ from profkit.reports.html import evidence
 from profkit.reports.html.evidence import us
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
-from profkit.reports.wording import NOT_KNOWN, count, figure, percent
+from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, percent
 from profkit.rules import load_rules
 from profkit.run import engine_release
 from profkit.speculation.economics import Economics
@@ -280,12 +280,14 @@ def _collectives(result: Attribution | None) -> Iterator[dict[str, Any]]:
             "what": f"{row.phase} {row.kind}".replace("_", " "),
             "kernel": visible(row.kernel, 160),
             "fused": row.fused,
-            "calls": NOT_KNOWN if result is None or result.cycle is None else f"{row.calls_per_cycle:.4g}",
+            "calls": NOT_KNOWN if row.calls_per_cycle is None else f"{row.calls_per_cycle:.4g}",
             "mean": us(row.mean_us),
-            "transfer": us(row.transfer_us),
-            "wait": us(row.wait_us),
+            "transfer": at_most(us(row.transfer_us), row),
+            "wait": at_least(us(row.wait_us), row),
             "size": NOT_KNOWN if row.message_bytes is None else size_text(row.message_bytes),
-            "bandwidth": NOT_KNOWN if row.bus_bandwidth_gb_s is None else f"{row.bus_bandwidth_gb_s:.2f}",
+            "bandwidth": NOT_KNOWN
+            if row.bus_bandwidth_gb_s is None
+            else at_least(f"{row.bus_bandwidth_gb_s:.2f}", row),
             "implementation": visible(row.implementation, 40),
         }
 
@@ -297,7 +299,8 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
             time = call.transfer_us if call.transfer_us is not None else call.mean_us
             if run is not None and call.kind == "all_reduce" and call.message_bytes and time > 0:
                 name = f"{run.name.rpartition(' ')[2]} {call.phase}".replace("_", " ")
-                points.append(Measured(float(call.message_bytes), time, name, colour))
+                sure = call.transfer_is == "measured"
+                points.append(Measured(float(call.message_bytes), time, name, colour, bound=not sure))
     references = reference_curves()
     link = analysis.facts.text("link.kind")
     chosen: list[Any] = []
@@ -314,6 +317,8 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
         "Dots: this run's transfer time (without waiting). Lines: other people's hosts, faint where nothing was "
         "measured; hosts of one kind still differ tenfold."
     )
+    if any(point.bound for point in points):
+        caption += " Open dots: ranks are missing, so that waiting may be in it; the transfer is at most that."
     return allreduce_plot(points, chosen, model), caption
 
 
