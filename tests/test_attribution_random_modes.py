@@ -16,15 +16,18 @@ from profkit.trace import TraceInfo
 from tests.attribution_modes import BASE, record, scenario, worst_error
 
 TREES = ("EAGLE", "EAGLE3", "STANDALONE")
-ALGORITHMS = ("none", "NGRAM", "MTP", "DFLASH", *TREES)
+BLOCKS = ("DFLASH", "DSPARK")
+ALGORITHMS = ("none", "NGRAM", "MTP", *BLOCKS, *TREES)
 COLLECTIVES: tuple[Collective, ...] = ("nccl", "custom", "flashinfer_fused", "multimem", "pcie_ipc")
 
 
 def random_scenario(seed: int) -> Scenario:
     rng = random.Random(seed)
     algorithm = ALGORITHMS[seed % len(ALGORITHMS)]
-    steps = {"none": 0, "NGRAM": 2, "DFLASH": 1, "MTP": rng.choice((2, 3))}.get(algorithm, rng.choice((1, 2, 3, 5)))
-    rows = {"none": 0, "NGRAM": rng.choice((4, 8)), "DFLASH": 8}.get(algorithm, steps + 1)
+    steps = {"none": 0, "NGRAM": 2, "DFLASH": 1, "DSPARK": 7, "MTP": rng.choice((2, 3))}.get(
+        algorithm, rng.choice((1, 2, 3, 5))
+    )
+    rows = {"none": 0, "NGRAM": rng.choice((4, 8)), "DFLASH": 8, "DSPARK": 8}.get(algorithm, steps + 1)
     worker = rng.choice(("v1", "v2")) if algorithm in ("EAGLE", "EAGLE3") else "v2"
     serving: dict[str, Any] = {
         "algorithm": algorithm,
@@ -39,9 +42,13 @@ def random_scenario(seed: int) -> Scenario:
     }
     if algorithm in TREES:
         serving |= {"draft_graph": rng.random() < 0.7, "extend_graph": rng.random() < 0.7}
-    evidence = rng.choice(("host", "host", "markers"))
+    if algorithm in BLOCKS:
+        serving |= {"draft_graph": rng.random() < 0.7, "embedding_allreduce": rng.random() < 0.5}
+    if algorithm == "DSPARK":
+        serving |= {"ragged_verify": rng.random() < 0.5, "folded_append": rng.random() < 0.5}
+    evidence = rng.choice(("host", "host", "launches", "gpu_annotations", "markers"))
     dialect = rng.choice(("none", "0.5.11") if worker == "v1" else ("none", "0.5.11", "0.5.14", "0.5.20"))
-    stacks = evidence == "host" and algorithm not in ("MTP", "DFLASH") and rng.random() < 0.3
+    stacks = evidence == "host" and algorithm != "MTP" and rng.random() < 0.3
     return scenario(
         serving,
         {"dialect": dialect, "evidence": evidence, "python_stacks": stacks},
@@ -51,7 +58,7 @@ def random_scenario(seed: int) -> Scenario:
     )
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_mode(seed: int) -> None:
     one = random_scenario(seed)
     traces, truth = record(one, frames=one.recording.python_stacks)

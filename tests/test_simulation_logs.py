@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from profkit.parsers.log import read_log
 from profkit.simulation import simulate, write_run
 from profkit.simulation.scenario import Dialect
 from profkit.simulation.serverlog import ServerLog
@@ -21,7 +22,7 @@ LINE = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?: TP(\d))?\] (.*)")
 PAIR = re.compile(r"(#?[a-z][^:]*): ([^,]*)(?:, |$)")
 
 
-@pytest.mark.parametrize("mode", ["plain", "eagle3_v2", "ngram", "eagle3_v2_batches"])
+@pytest.mark.parametrize("mode", ["plain", "eagle3_v2", "ngram", "eagle3_v2_batches", "dspark_ragged"])
 def test_log_adds_up_to_its_truth(mode: str, tmp_path: Path) -> None:
     scenario = MODES[mode]
     write_run(simulate(scenario), tmp_path / "run", traces=False)
@@ -120,3 +121,16 @@ def test_accept_rate_means_what_it_meant_in_the_release() -> None:
     assert not any("accept rate" in line for line in log_of("0.5.3"))
     with pytest.raises(ValueError, match=r"0\.5\.16"):
         log_of("0.5.17")
+
+
+def test_a_ragged_verify_prints_how_many_rows_it_was_given(tmp_path: Path) -> None:
+    scenario = MODES["dspark_ragged"]
+    write_run(simulate(scenario), tmp_path, traces=False)
+    log = read_log([tmp_path / "server.log"])
+    decode = log.decode.to_pandas()
+    assert set(decode["cap_len"]) == {float(scenario.serving.num_draft_tokens)}
+    assert decode["accept_len"].between(1.0, scenario.serving.num_draft_tokens).all()
+    texts = [dict(fields or ()).get("text", "") for fields in log.event.column("fields").to_pylist()]
+    assert sum(str(text).startswith("Initialized DSpark draft runner") for text in texts) == 1
+    write_run(simulate(MODES["dspark"]), tmp_path / "all", traces=False)
+    assert read_log([tmp_path / "all" / "server.log"]).decode.column("cap_len").null_count == len(decode)

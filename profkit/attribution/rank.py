@@ -17,6 +17,7 @@ from profkit.attribution.labels.annotation import label_by_annotation
 from profkit.attribution.labels.frame import label_by_frame
 from profkit.attribution.labels.gpu_annotation import label_by_gpu_annotation
 from profkit.attribution.labels.graph import label_by_landmarks, label_by_size
+from profkit.attribution.labels.tail import label_tails
 from profkit.attribution.ops import Ops, read_ops
 from profkit.attribution.timeline import Timeline, exclusive_timeline
 from profkit.trace import Trace, TraceInfo
@@ -60,6 +61,7 @@ def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalys
     on_host = trace.info.kind == "cpu_only"
     ops = read_host_ops(trace) if on_host else name_collectives(trace, read_ops(trace))
     labels = Labels.none(len(ops))
+    label_tails(ops, labels)
     label_by_annotation(trace, ops, labels)
     label_by_frame(trace, ops, labels)
     label_by_landmarks(ops, labels)

@@ -58,6 +58,29 @@ _FRAMES: dict[str, dict[str, tuple[str, int, str]]] = {
         "sample": ("model_executor/model_runner.py", 2611, "sample"),
     },
 }
+BLOCK_DRAFTERS = ("DFLASH", "DSPARK")
+# Block drafters in 0.5.16: DFLASH does nearly everything in one function.
+_BLOCK_FRAMES: dict[str, dict[str, tuple[str, int, str]]] = {
+    "DFLASH": {
+        "block_cycle": ("speculative/dflash_worker_v2.py", 1366, "forward_batch_generation"),
+        "block_choice": ("speculative/dflash_worker_v2.py", 796, "_greedy_sample_from_vocab_parallel_head"),
+        "block_append": ("speculative/dflash_worker_v2.py", 1008, "_append_target_hidden_to_draft_kv_by_loc"),
+        "block_target": ("managers/tp_worker.py", 529, "forward_batch_generation"),
+        "block_draft": ("model_executor/model_runner.py", 1232, "forward"),
+        "block_prefill": ("speculative/dflash_worker_v2.py", 1366, "forward_batch_generation"),
+    },
+    "DSPARK": {
+        "block_cycle": ("speculative/dspark_components/dspark_worker_v2.py", 477, "_forward_decode"),
+        "block_propose": ("speculative/dspark_components/dspark_draft.py", 247, "propose"),
+        "block_choice": ("speculative/dspark_components/dspark_draft.py", 159, "sample_draft_block"),
+        "block_draft": ("model_executor/model_runner.py", 1232, "forward"),
+        "block_verify": ("speculative/dspark_components/dspark_verify.py", 352, "run_compact"),
+        "block_target": ("managers/tp_worker.py", 529, "forward_batch_generation"),
+        "block_accept": ("speculative/dspark_components/dspark_verify.py", 86, "accept_and_finalize"),
+        "block_append": ("speculative/dspark_components/dspark_verify.py", 282, "commit_hidden"),
+        "block_prefill": ("speculative/dspark_components/dspark_worker_v2.py", 391, "_forward_prefill"),
+    },
+}
 # Frames that were open when the recording began carry the line that ran, not the line of the definition.
 _OUTER = (
     ("multiprocessing/process.py", 314, "_bootstrap"),
@@ -71,7 +94,10 @@ def frame_name(scenario: Scenario, key: str) -> str | None:
     if not scenario.recording.python_stacks:
         return None
     late = scenario.recording.engine_version in ("0.5.16", "0.5.23")
-    entry = _FRAMES["v1" if scenario.serving.worker == "v1" else "v2 late" if late else "v2"].get(key)
+    blocks = _BLOCK_FRAMES.get(scenario.serving.algorithm, {})
+    entry = blocks.get(key) or _FRAMES["v1" if scenario.serving.worker == "v1" else "v2 late" if late else "v2"].get(
+        key
+    )
     return None if entry is None else f"{_ROOT}{entry[0]}({entry[1]}): {entry[2]}"
 
 
@@ -136,7 +162,8 @@ class Annotations:
         more = self._details(batch, 1, "g", draft=True)
         if self.dialect == "0.5.20":
             return f"step[DRAFT bs={batch}{more}]"
-        return f"step[{'TARGET_VERIFY' if self.scenario.serving.algorithm == 'DFLASH' else 'DECODE'} bs={batch}{more}]"
+        block = self.scenario.serving.algorithm in BLOCK_DRAFTERS
+        return f"step[{'TARGET_VERIFY' if block else 'DECODE'} bs={batch}{more}]"
 
     def extend_step(self, batch: int) -> str | None:
         if self.dialect in ("none", "vllm"):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.simulation.noise import Noise
-from profkit.simulation.ops import Op, Part
+from profkit.simulation.ops import Enter, Op, Part
 from profkit.simulation.scenario import Scenario
 from profkit.words import Phase
 
@@ -223,6 +223,9 @@ class Machine:
                 run.append(part)
                 continue
             flush()
+            if isinstance(part, Enter):
+                self.phase = part.phase
+                continue
             fork = self._free(stream).copy()
             self._run_graph(part.main, stream, ready, correlation, graph.identity, node)
             node += len(part.main)

@@ -46,6 +46,7 @@ def mode_scenarios() -> dict[str, Scenario]:
              "drafter__model": None}  # fmt: skip
     v1 = {"serving__worker": "v1", "serving__overlap": False, "recording__dialect": "0.5.11",
           "recording__engine_version": "0.5.12"}  # fmt: skip
+    dspark = {"serving__algorithm": "DSPARK", "serving__num_steps": 3, "drafter__layers": 3}
     none = {"recording__dialect": "none", "recording__engine_version": "0.5.9"}
     made = [
         _scenario("plain", **plain),
@@ -119,7 +120,15 @@ def mode_scenarios() -> dict[str, Scenario]:
         _scenario("ngram_frames", serving__algorithm="NGRAM", serving__topk=4, serving__num_steps=2,
                   drafter__model=None, recording__dialect="none", recording__python_stacks=True,
                   recording__engine_version="0.5.9", recording__stack_slowdown=2.0),
-        _scenario("dflash", serving__algorithm="DFLASH", serving__num_steps=1, serving__num_draft_tokens=4),
+        _scenario("dflash", serving__algorithm="DFLASH", serving__num_steps=1, serving__num_draft_tokens=4,
+                  drafter__layers=3),
+        _scenario("dspark", **dspark),
+        _scenario("dspark_20", **dspark, recording__dialect="0.5.20", recording__engine_version="0.5.23"),
+        _scenario("dspark_ragged", **dspark, serving__ragged_verify=True, serving__embedding_allreduce=True),
+        _scenario("dspark_folded", **dspark, serving__ragged_verify=True, serving__folded_append=True,
+                  serving__batch_sizes=(2, 2, 1)),
+        _scenario("dspark_frames", **dspark, serving__prefill_before=(5,), recording__dialect="none",
+                  recording__python_stacks=True, recording__stack_slowdown=2.0),
         _scenario("vllm", serving__worker="vllm", serving__algorithm="EAGLE", recording__dialect="vllm",
                   recording__engine_version="0.14.0"),
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from profkit.rules import load_rules
 from profkit.simulation.scenario import Hardware, Model, Scenario
-from profkit.words import Activity
+from profkit.words import Activity, Phase
 
 Kind: TypeAlias = Literal["kernel", "gpu_memcpy", "gpu_memset"]
 CollectiveKind: TypeAlias = Literal["allreduce", "allgather"]
@@ -41,7 +41,14 @@ class Fork:
     side: tuple[Op, ...]
 
 
-Part: TypeAlias = Op | Fork
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """What follows in a graph belongs to this phase."""
+
+    phase: Phase
+
+
+Part: TypeAlias = Op | Fork | Enter
 
 
 @dataclass(slots=True)

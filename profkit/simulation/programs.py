@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from profkit.simulation.dialects import Annotations, frame_name
+from profkit.simulation.blocks import block_prefill, dflash_cycle, dspark_cycle
+from profkit.simulation.dialects import BLOCK_DRAFTERS, Annotations, frame_name
 from profkit.simulation.engine import COPY_STREAM, MAIN_STREAM, SCHEDULE_STREAM, Graph, Machine, Times
 from profkit.simulation.ops import Fork, Kernels, Op, Part
 from profkit.simulation.scenario import Scenario
@@ -23,7 +24,10 @@ def flat(parts: Sequence[Part]) -> list[Op]:
     """The operations of a pass without forks, for an eager run."""
     out: list[Op] = []
     for part in parts:
-        out.extend([*part.main, *part.side] if isinstance(part, Fork) else [part])
+        if isinstance(part, Fork):
+            out.extend([*part.main, *part.side])
+        elif isinstance(part, Op):
+            out.append(part)
     return out
 
 
@@ -55,36 +59,36 @@ class Program:
     # Building blocks -------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _in(self, annotation: str | None = None, frame: str | None = None) -> Iterator[None]:
+    def within(self, annotation: str | None = None, frame: str | None = None) -> Iterator[None]:
         with (
             self.machine.span("python_function", frame_name(self.scenario, frame) if frame else None),
             self.machine.span("user_annotation", annotation),
         ):
             yield
 
-    def _graph(self, key: str, rows: int, make: Callable[[], Sequence[Part]]) -> Graph:
+    def graph(self, key: str, rows: int, make: Callable[[], Sequence[Part]]) -> Graph:
         """The graph of a pass over this many rows, captured on first use."""
         if (key, rows) not in self._graphs:
             self._graphs[key, rows] = self.machine.capture(make())
         return self._graphs[key, rows]
 
-    def _drafted(self, rows: int) -> list[Part]:
+    def drafted(self, rows: int) -> list[Part]:
         return self.kernels.draft_forward(rows, self.scenario.drafter.forward_compute_us)
 
-    def _extended(self, rows: int) -> list[Part]:
+    def extended(self, rows: int) -> list[Part]:
         return self.kernels.draft_forward(rows, self.scenario.drafter.extend_compute_us, extend=True)
 
-    def _rows(self, batch: int) -> int:
+    def rows(self, batch: int) -> int:
         return batch * self.scenario.rows_of(self.machine.cycle)
 
-    def _target(self, batch: int) -> None:
-        """Copies into the forward's buffers and the target forward itself."""
-        k, rows = self.kernels, self._rows(batch)
-        with self._in(self.names.target(batch), "decode" if not self.scenario.speculative else None):
+    def target(self, batch: int, tail: Sequence[Part] = ()) -> None:
+        """Copies into the forward's buffers and the target forward itself, with what its graph does after it."""
+        k, rows = self.kernels, self.rows(batch)
+        with self.within(self.names.target(batch), "decode" if not self.scenario.speculative else None):
             self.machine.launch([k.kernel("plan", 2.0), k.kernel("copy", 1.5), k.copy(_D2D, 8 * rows, 1.3)])
             if self.scenario.serving.target_graph:
-                with self._in(frame="target_graph"):
-                    self.machine.replay(self._graph("target", rows, lambda: k.target_forward(rows)))
+                with self.within(frame="target_graph"):
+                    self.machine.replay(self.graph("target", rows, lambda: [*k.target_forward(rows), *tail]))
             else:
                 self.machine.launch(flat(k.target_forward(rows)))
 
@@ -100,9 +104,9 @@ class Program:
     def _copy_result(self, batch: int) -> None:
         """Result copies of the overlap scheduler on the copy stream."""
         k, machine = self.kernels, self.machine
-        with self._in(self.names.copy_result()):
+        with self.within(self.names.copy_result()):
             machine.wait_event(COPY_STREAM, MAIN_STREAM)
-            machine.launch([k.copy(_D2H, 8 * self._rows(batch), 1.6), k.copy(_D2H, 8 * batch, 1.5)], COPY_STREAM)
+            machine.launch([k.copy(_D2H, 8 * self.rows(batch), 1.6), k.copy(_D2H, 8 * batch, 1.5)], COPY_STREAM)
             machine.call("cudaEventRecord", 0.9)
         self.copied.append(machine.free[COPY_STREAM].copy())
 
@@ -113,14 +117,14 @@ class Program:
         for what, microseconds in (
             ("recv_requests", 35.0), ("process_input_requests", 4.0), ("get_next_batch_to_run", 60.0),
         ):  # fmt: skip
-            with self._in(self.names.scheduler(what)):
+            with self.within(self.names.scheduler(what)):
                 machine.work(microseconds)
 
     def cut(self, cycle: int) -> None:
         """The scheduler begins one more batch, in which the profiler is stopped before anything is launched."""
         machine = self.machine
         self._choose(cycle)
-        with self._in(self.names.scheduler("run_batch")):
+        with self.within(self.names.scheduler("run_batch")):
             machine.work(2.0)
             idle = np.max(np.stack(list(machine.free.values())), axis=0)
             machine.wait_host("cudaDeviceSynchronize", idle)
@@ -135,7 +139,7 @@ class Program:
         self._choose(cycle)
         machine.launch([self.kernels.copy(_H2D, 8 * batch, 1.4)], SCHEDULE_STREAM)
         machine.wait_event(MAIN_STREAM, SCHEDULE_STREAM)
-        with self._in(names.scheduler("run_batch"), "run"):
+        with self.within(names.scheduler("run_batch"), "run"):
             machine.work(2.0)
             self.batch_begins[cycle] = machine.now.copy()  # where the server would start or stop its profiler
             for at, rank, microseconds in self.scenario.hardware.pauses:
@@ -144,7 +148,8 @@ class Program:
             machine.work(38.0)
             self._future()
             {
-                "none": self._decode, "NGRAM": self._ngram, "DFLASH": self._dflash, "MTP": self._mtp,
+                "none": self._decode, "NGRAM": self._ngram, "MTP": self._mtp,
+                "DFLASH": self._dflash, "DSPARK": self._dspark,
             }.get(self.scenario.serving.algorithm, self._eagle)(batch)  # fmt: skip
             machine.phase = "other"
             self._store_future()
@@ -157,16 +162,16 @@ class Program:
             self._process(self.copied[-1])
 
     def _process(self, copied: Times) -> None:
-        with self._in(self.names.scheduler("process_batch_result")):
+        with self.within(self.names.scheduler("process_batch_result")):
             self.machine.wait_host("cudaEventSynchronize", copied)
             self.machine.work(180.0)
 
     def _decode(self, batch: int) -> None:
         k, machine = self.kernels, self.machine
         machine.phase = "decode"
-        self._target(batch)
+        self.target(batch)
         machine.phase = "accept"
-        with self._in(frame="sample"):
+        with self.within(frame="sample"):
             machine.launch([k.kernel("argmax", 6.5, grid=batch), k.kernel("copy", 1.4)])
 
     def _draft(self, batch: int) -> None:
@@ -174,7 +179,7 @@ class Program:
         k, machine, serving = self.kernels, self.machine, self.scenario.serving
         rows = batch * serving.topk
         machine.phase = "draft"
-        with self._in(self.names.stage("draft"), "draft"):
+        with self.within(self.names.stage("draft"), "draft"):
             machine.launch(
                 [k.kernel("assign_draft", 2.4), k.kernel("draft_indices", 2.9), k.kernel("cumsum", 2.6),
                  k.kernel("copy", 1.5), k.kernel("copy", 1.5)]
@@ -183,23 +188,23 @@ class Program:
                 machine.launch([k.memset(4 * rows, 1.1)])
             passes = self.scenario.steps_of(machine.cycle) - 1
             if passes and serving.draft_graph:
-                with self._in(frame="draft_graph"):
-                    machine.replay(self._graph(f"draft{passes}", rows, lambda: self._drafted(rows) * passes))
+                with self.within(frame="draft_graph"):
+                    machine.replay(self.graph(f"draft{passes}", rows, lambda: self.drafted(rows) * passes))
             elif passes:
-                with self._in(frame="draft_eager"):
+                with self.within(frame="draft_eager"):
                     for _ in range(passes):
-                        with self._in(self.names.draft_step(batch)):
-                            machine.launch(flat(self._drafted(rows)))
-            with self._in(frame="tree"):
+                        with self.within(self.names.draft_step(batch)):
+                            machine.launch(flat(self.drafted(rows)))
+            with self.within(frame="tree"):
                 machine.launch([k.kernel("topk", 4.0), k.kernel("build_tree", 4.5)])
 
     def _accept(self, batch: int) -> None:
         k, machine = self.kernels, self.machine
         machine.phase = "accept"
-        with self._in(frame="accept"):
-            machine.launch([k.kernel("argmax", 8.0, grid=self._rows(batch)), k.kernel("verify_tree", 3.4)])
+        with self.within(frame="accept"):
+            machine.launch([k.kernel("argmax", 8.0, grid=self.rows(batch)), k.kernel("verify_tree", 3.4)])
             if self.scenario.serving.worker == "v1":
-                machine.launch([k.copy("Memcpy DtoH (Device -> Pageable)", 8 * self._rows(batch), 1.9)])
+                machine.launch([k.copy("Memcpy DtoH (Device -> Pageable)", 8 * self.rows(batch), 1.9)])
                 self.machine.wait_host("cudaStreamSynchronize", machine.free[MAIN_STREAM])
                 machine.work(160.0)
                 machine.launch([k.kernel("fill_verified", 2.0)])
@@ -208,17 +213,17 @@ class Program:
 
     def _extend(self, batch: int) -> None:
         k, machine, serving = self.kernels, self.machine, self.scenario.serving
-        rows = self._rows(batch)
+        rows = self.rows(batch)
         machine.phase = "draft_extend"
-        with self._in(self.names.stage("draft_extend"), "extend"):
+        with self.within(self.names.stage("draft_extend"), "extend"):
             first = "extend_info" if serving.worker == "v1" else "extend_prepare"
             machine.launch([k.kernel(first, 2.2), k.kernel("plan", 2.1), k.kernel("copy", 1.5)])
             if serving.extend_graph:
-                with self._in(frame="extend_graph"):
-                    machine.replay(self._graph("extend", rows, lambda: self._extended(rows)))
+                with self.within(frame="extend_graph"):
+                    machine.replay(self.graph("extend", rows, lambda: self.extended(rows)))
             else:
-                with self._in(self.names.extend_step(batch)):
-                    machine.launch(flat(self._extended(rows)))
+                with self.within(self.names.extend_step(batch)):
+                    machine.launch(flat(self.extended(rows)))
             machine.launch([k.kernel("gather", 1.6)])
 
     def _eagle(self, batch: int) -> None:
@@ -226,13 +231,13 @@ class Program:
         if self.scenario.serving.worker == "vllm":
             self._vllm(batch)
             return
-        with self._in(frame="cycle"):
+        with self.within(frame="cycle"):
             self._draft(batch)
             machine.phase = "verify"
-            with self._in(frame="verify"):
+            with self.within(frame="verify"):
                 first = "assign_pool" if self.scenario.serving.worker == "v1" else "assign_extend"
                 machine.launch([k.kernel(first, 2.3)])
-                self._target(batch)
+                self.target(batch)
                 self._accept(batch)
             self._extend(batch)
         if self.scenario.serving.worker == "v1":
@@ -241,74 +246,63 @@ class Program:
     def _ngram(self, batch: int) -> None:
         """The draft is a corpus lookup on the CPU, after the previous result has come back."""
         k, machine = self.kernels, self.machine
-        with self._in(frame="ngram"):
+        with self.within(frame="ngram"):
             machine.phase = "verify"
             if self.copied:
                 machine.wait_host("cudaEventSynchronize", self.copied[-1])
             machine.work(self.scenario.drafter.corpus_match_us)
-            size = self._rows(batch)
+            size = self.rows(batch)
             machine.launch([k.copy(_H2D, 8 * size, 1.6), k.copy(_H2D, size * size, 1.6), k.kernel("tree_mask", 3.0)])
             machine.launch([k.kernel("assign_extend", 2.3)])
-            self._target(batch)
+            self.target(batch)
             self._accept(batch)
         if self.scenario.serving.worker == "v1":
             self.copied.append(machine.free[MAIN_STREAM].copy())
 
     def _dflash(self, batch: int) -> None:
-        """One block forward drafts all tokens; after the verify the drafter's cache is appended."""
-        k, machine = self.kernels, self.machine
-        rows = self._rows(batch)
-        with self._in(frame="cycle"):
-            machine.phase = "draft"
-            machine.launch([k.kernel("assign_draft", 2.4), k.kernel("copy", 1.5)])
-            with self._in(self.names.draft_step(batch), "draft"):
-                machine.replay(self._graph("draft", rows, lambda: self._drafted(rows)))
-            machine.phase = "verify"
-            machine.launch([k.kernel("assign_extend", 2.3)])
-            self._target(batch)
-            self._accept(batch)
-            machine.phase = "draft_extend"
-            with self._in(frame="extend"):
-                machine.launch([k.kernel("extend_prepare", 2.2), k.kernel("draft_fc", 30.0), k.kernel("rope_kv", 3.0)])
+        dflash_cycle(self, batch)
+
+    def _dspark(self, batch: int) -> None:
+        dspark_cycle(self, batch)
 
     def _mtp(self, batch: int) -> None:
         """Multi-layer MTP: the draft has no forward; draft_extend runs one small forward per layer."""
         k, machine, serving = self.kernels, self.machine, self.scenario.serving
-        rows = self._rows(batch)
-        with self._in(frame="cycle"):
+        rows = self.rows(batch)
+        with self.within(frame="cycle"):
             machine.phase = "draft"
-            with self._in(frame="draft"):
+            with self.within(frame="draft"):
                 machine.launch([k.kernel("topk", 4.0), k.kernel("build_tree", 4.5)])
             machine.phase = "verify"
             machine.launch([k.kernel("assign_extend", 2.3)])
-            self._target(batch)
+            self.target(batch)
             self._accept(batch)
             machine.phase = "draft_extend"
-            with self._in(frame="extend"):
+            with self.within(frame="extend"):
                 machine.launch([k.kernel("extend_prepare", 2.2)])
                 for step in range(serving.num_steps):
-                    with self._in(self.names.extend_step(batch)):
-                        machine.replay(self._graph(f"extend{step}", rows, lambda: self._extended(rows)))
+                    with self.within(self.names.extend_step(batch)):
+                        machine.replay(self.graph(f"extend{step}", rows, lambda: self.extended(rows)))
                     machine.launch([k.kernel("rotate", 2.0)])
 
     def _vllm(self, batch: int) -> None:
         """vLLM's order: verify the last round's drafts, sample, then draft; there is no draft_extend."""
         k, machine, serving = self.kernels, self.machine, self.scenario.serving
-        rows = self._rows(batch)
+        rows = self.rows(batch)
         machine.phase = "verify"
-        with self._in(f"execute_context_0(0)_generation_{batch}({rows})"):
+        with self.within(f"execute_context_0(0)_generation_{batch}({rows})"):
             machine.launch([k.copy(_H2D, 8 * rows, 1.6), k.kernel("gather", 1.6)])
-            machine.replay(self._graph("target", rows, lambda: k.target_forward(rows)))
+            machine.replay(self.graph("target", rows, lambda: k.target_forward(rows)))
         machine.phase = "accept"
-        with self._in("gpu_model_runner: sample"):
+        with self.within("gpu_model_runner: sample"):
             machine.launch([k.kernel("argmax", 8.0), k.kernel("rejection", 3.2)])
         machine.phase = "draft"
-        with self._in("gpu_model_runner: draft"):
+        with self.within("gpu_model_runner: draft"):
             machine.launch([k.kernel("padded_next", 2.2), k.kernel("padded_inputs", 2.2)])
-            machine.replay(self._graph("first", rows, lambda: self._extended(rows)))
+            machine.replay(self.graph("first", rows, lambda: self.extended(rows)))
             for _ in range(serving.num_steps - 1):
                 machine.launch([k.kernel("slot_mapping", 2.2)])
-                machine.replay(self._graph("draft", batch, lambda: self._drafted(batch)))
+                machine.replay(self.graph("draft", batch, lambda: self.drafted(batch)))
 
     def prefill(self, cycle: int, batch: int) -> None:
         """A prefill between two cycles: the target over the prompt, then the drafter over it."""
@@ -316,15 +310,23 @@ class Program:
         machine.cycle, machine.phase = cycle, "other"
         self.prefills.add(cycle)
         tokens = serving.prefill_tokens
-        with self._in(self.names.scheduler("run_batch"), "run"):
-            with self._in(self.names.prefill(batch, tokens)):
-                machine.launch(self._scaled(self.kernels.target_forward(64), tokens / 64))
-            if self.scenario.speculative and serving.algorithm != "NGRAM":
+        with self.within(self.names.scheduler("run_batch"), "run"):
+            block = serving.algorithm in BLOCK_DRAFTERS
+            with self.within(frame="block_prefill" if block else None):
                 with (
-                    self._in(self.names.stage("draft_extend")),
-                    self._in(self.names.prefill(batch, tokens, draft=True)),
+                    self.within(frame="block_target" if block else None),
+                    self.within(self.names.prefill(batch, tokens), "block_draft" if block else None),
                 ):
-                    machine.launch(self._scaled(self._extended(64), tokens / 64))
+                    machine.launch(self._scaled(self.kernels.target_forward(64), tokens / 64))
+                if block:
+                    with self.within(frame="block_append" if serving.algorithm == "DFLASH" else None):
+                        machine.launch(self._scaled(block_prefill(self), tokens / 64))
+            if not block and self.scenario.speculative and serving.algorithm != "NGRAM":
+                with (
+                    self.within(self.names.stage("draft_extend")),
+                    self.within(self.names.prefill(batch, tokens, draft=True)),
+                ):
+                    machine.launch(self._scaled(self.extended(64), tokens / 64))
             self._copy_result(batch)
         self._process(self.copied[-1])
 

@@ -162,9 +162,12 @@ class Release:
 
     def decode(
         self, running: int, tokens: int, usage: float, accept: tuple[int, int, int, int] | None, throughput: float,
-        *, graph: bool,
+        *, graph: bool, cap: float | None = None,
     ) -> str:  # fmt: skip
-        """``accept``: tokens gained, request steps, num_steps, draft tokens; ``None`` without speculation."""
+        """``accept``: tokens gained, request steps, num_steps, draft tokens; ``None`` without speculation.
+
+        ``cap``: mean rows per request that a ragged verify was given.
+        """
         text = "Decode batch. " if self.before("0.5.4") else "Decode batch, "
         text += f"#running-req: {running}, #token: {tokens}, token usage: {usage:.2f}, "
         if accept is not None:
@@ -175,5 +178,7 @@ class Release:
                 text += f"accept rate: {(gained - steps) / (steps * (drafted - 1)):.2f}, "
             elif not self.before("0.5.4"):
                 text += f"accept rate: {gained / (steps * drafted):.2f}, "
+            if cap is not None and not self.before("0.5.16"):
+                text += f"cap len: {cap:.2f}, "
         text += f"cuda graph: {graph}, gen throughput (token/s): {throughput:.2f}, #queue-req: 0"
         return text + (", " if self.before("0.5.9") else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Algorithm: TypeAlias = Literal["none", "EAGLE", "EAGLE3", "STANDALONE", "MTP", "NGRAM", "DFLASH"]
+Algorithm: TypeAlias = Literal["none", "EAGLE", "EAGLE3", "STANDALONE", "MTP", "NGRAM", "DFLASH", "DSPARK"]
 Worker: TypeAlias = Literal["v1", "v2", "vllm"]
 Dialect: TypeAlias = Literal["none", "0.5.11", "0.5.14", "0.5.20", "vllm"]
 Evidence: TypeAlias = Literal["host", "launches", "gpu_annotations", "markers"]
@@ -108,6 +108,8 @@ class Serving:
     prefill_tokens: int = 512
     context_tokens: int = 1800
     embedding_allreduce: bool = False
+    ragged_verify: bool = False  # DSPARK: rows of the verify chosen by confidence, acceptance at its graph's end
+    folded_append: bool = False  # and the drafter's cache written there too
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,13 @@ class ServerLog:
             self.everywhere(f"Load weight begin. avail mem={free:.2f} GB", after_s=0.8)
             free -= 0.71
             self.everywhere(release.weights(7.06, drafter.architecture, None, free, 0.71), after_s=7.1)
+        if scenario.serving.algorithm == "DSPARK":
+            rows = scenario.serving.num_draft_tokens
+            self.say(
+                f"Initialized DSpark draft runner. attention_backend=fa3, model={drafter.architecture}, "
+                f"gamma={rows - 1}, verify_num_draft_tokens={rows}, mask_token_id=151666, markov_head=VanillaMarkov",
+                0,
+            )
         pools = [(9.02, "KV size: 9.02 GB")] + ([(3.14, "K size: 1.57 GB, V size: 1.57 GB")] if drafted else [])
         for size, sizes in pools:
             self.everywhere(release.pool(_POOL_TOKENS, sizes))
@@ -244,6 +251,7 @@ class ServerLog:
         message = self.release.decode(
             cycle.batch, context, context / _POOL_TOKENS, accept if scenario.speculative else None,
             state.tokens / seconds, graph=serving.target_graph,
+            cap=float(serving.num_draft_tokens) if serving.ragged_verify else None,
         )  # fmt: skip
         self.say(message, 0)
         if state.flag:

@@ -44,11 +44,13 @@ class _Frames:
     def run(self) -> None:
         """Label by SGLang's functions, then vLLM's."""
         self._prefills()
+        self._block_prefills()
         self.set(self.around("draft") >= 0, DRAFT)
         self.set(self.around("draft_extend") >= 0, DRAFT_EXTEND)
         self.set(self.around("accept") >= 0, ACCEPT)
         self._target("verify_region", VERIFY)
         self._target("ngram_cycle", VERIFY)
+        self._blocks()
         self.set(self.around("scheduler") >= 0, OTHER)
         self._target("target_worker", DECODE)
         # Old releases call the forward from the batch itself.
@@ -62,7 +64,9 @@ class _Frames:
     def _prefills(self) -> None:
         """Batches with a prefill function in them, outside the verification of drafts."""
         self.set(self.around("prefill") >= 0, OTHER, prefill=True)
-        inside = [self.spans.outermost(k) for k in ("verify_region", "ngram_cycle", "draft", "draft_extend")]
+        inside = [
+            self.spans.outermost(k) for k in ("verify_region", "ngram_cycle", "block_cycle", "draft", "draft_extend")
+        ]
         rows = self.spans.outermost("prefill_forward")
         own = np.ones(len(rows), np.bool_)
         for cover in inside:
@@ -75,6 +79,54 @@ class _Frames:
             self.set(
                 self.spans.enclosing(rows[own], self.ops.launch_ns, self.ops.launch_thread) >= 0, OTHER, prefill=True
             )
+
+    def _block_drafts(self) -> tuple[Ints, Ints]:
+        """Forwards inside the cycles of a block drafter that are not the target's, and the cycle of each."""
+        cycles, targets = self.spans.outermost("block_cycle"), self.spans.outermost("target_worker")
+        rows = self.spans.outermost("target_forward", "prefill_forward")
+        start, thread = self.spans.start[rows], self.spans.thread[rows]
+        own = self.spans.enclosing(targets, start, thread) < 0
+        cycle = self.spans.enclosing(cycles, start, thread)
+        return rows[own & (cycle >= 0)], cycle[own & (cycle >= 0)]
+
+    def _block_prefills(self) -> None:
+        """DFLASH reads prompts in the function that also decodes: there only the target runs."""
+        cycles = self.spans.outermost("block_cycle")
+        if len(cycles):
+            cycle = self.around("block_cycle")
+            drafted = np.concatenate([self._block_drafts()[1], self._cycles_of("draft")])
+            self.set((cycle >= 0) & ~np.isin(cycle, drafted), OTHER, prefill=True)
+
+    def _cycles_of(self, kind: str) -> Ints:
+        rows, cycles = self.spans.outermost(kind), self.spans.outermost("block_cycle")
+        found = self.spans.enclosing(cycles, self.spans.start[rows], self.spans.thread[rows])
+        return found[found >= 0]
+
+    def _since(self, rows: Ints, cycle: Ints) -> Bools:
+        """Ops launched after the first of ``rows`` in their own cycle began."""
+        if not len(rows):
+            return np.zeros(len(cycle), np.bool_)
+        place = self.spans.preceding(rows, self.ops.launch_ns, self.ops.launch_thread)
+        begun = self.spans.start[rows[np.maximum(place, 0)]]
+        return np.asarray((place >= 0) & (begun >= self.spans.start[np.maximum(cycle, 0)]), np.bool_)
+
+    def _blocks(self) -> None:
+        """A block drafter's cycle: before and in its own forward the draft, then the target's, then acceptance."""
+        cycle = self.around("block_cycle")
+        where = self.usable & self.labels.open() & (cycle >= 0)
+        if not where.any():
+            return
+        moment, thread = self.ops.launch_ns, self.ops.launch_thread
+        targets = self.spans.outermost("target_worker")
+        target = self.spans.enclosing(targets, moment, thread)
+        mine = where & (target >= 0)
+        self.set(mine, VERIFY)
+        self.labels.add_forwards(mine, cycle, {})
+        self.set(where & self._since(targets, cycle) & (target < 0), ACCEPT)
+        drafts = self._block_drafts()[0]
+        drafting = self.spans.enclosing(drafts, moment, thread) >= 0
+        self.set(where & self._since(drafts, cycle) & ~drafting, VERIFY)
+        self.set(where, DRAFT)
 
     def _rest(self) -> None:
         """What is left of batches: the scheduler's, or a prefill where a batch works and no function says how."""

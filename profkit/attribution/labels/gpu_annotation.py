@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.attribution.labels import Labels
-from profkit.attribution.labels.annotation import annotations_on, evidence_of, label_with_spans
+from profkit.attribution.labels.annotation import annotations_on, label_with_spans
 from profkit.attribution.labels.dialect import read_spans
+from profkit.attribution.labels.flow import evidence_of
 from profkit.attribution.ops import Ops
 from profkit.trace import Trace
 

@@ -8,7 +8,6 @@ holds: model work (attention, GEMMs, communication, a whole graph replay), sampl
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from profkit.attribution.labels import (
     Labels,
 )
 from profkit.attribution.labels.dialect import NOTHING, marker_of
+from profkit.attribution.labels.landmarks import LANDMARK, Landmark, find_landmarks
 from profkit.attribution.labels.plain import label_plain
 from profkit.attribution.labels.ring import forwards, label_ring
 from profkit.attribution.labels.sequence import Sequence, read_sequence
@@ -33,34 +33,11 @@ from profkit.attribution.ops import Ops
 
 Ints = npt.NDArray[np.int64]
 
-# Kinds of landmarks and the phase each belongs to. DB, D, DE: a draft begins, goes on, ends; VP: a verify is prepared;
-# A: acceptance; XB, X: a draft_extend begins, goes on; VD: vLLM's drafter; V: a target forward known from elsewhere.
-_LANDMARK: Final = {
-    "draft_begin": ("DB", DRAFT),
-    "draft": ("D", DRAFT),
-    "draft_end": ("DE", DRAFT),
-    "verify_prepare": ("VP", VERIFY),
-    "accept": ("A", ACCEPT),
-    "draft_extend_begin": ("XB", DRAFT_EXTEND),
-    "draft_extend": ("X", DRAFT_EXTEND),
-    "vllm_accept": ("A", ACCEPT),
-    "vllm_draft": ("VD", DRAFT),
-}
-_LABELLED: Final = {DRAFT: "D", VERIFY: "VP", ACCEPT: "A", DRAFT_EXTEND: "X"}
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
 # Models with fewer layers than this are too small to tell a prefill by its attention.
 _LEAST_LAYERS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Landmark:
-    """A stretch [first, last] of positions in the sequence whose phase is certain."""
-
-    kind: str
-    first: int
-    last: int
 
 
 def label_by_landmarks(ops: Ops, labels: Labels) -> None:
@@ -72,7 +49,7 @@ def label_by_landmarks(ops: Ops, labels: Labels) -> None:
         return
     markers = np.array([marker_of(n) for n in ops.names], object)[ops.name[sequence.op]]
     if (markers != NOTHING).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any():
-        _Ring(sequence, labels, _landmarks(sequence, labels, markers)).run()
+        _Ring(sequence, labels, find_landmarks(sequence, labels, markers)).run()
         _label_other_streams(ops, labels, sequence)
     elif (labels.forward >= 0).any():
         label_plain(sequence, labels, target=DECODE)
@@ -96,47 +73,6 @@ def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool 
     _label_other_streams(ops, labels, sequence)
 
 
-def _landmarks(sequence: Sequence, labels: Labels, markers: npt.NDArray[np.object_]) -> list[Landmark]:
-    found: list[Landmark] = []
-    phase, forward = labels.phase[sequence.op], labels.forward[sequence.op]
-    marked = (markers != NOTHING) & ~sequence.in_replay & (phase == UNLABELLED)
-    interesting = np.flatnonzero(marked | ((phase != UNLABELLED) & (phase != OTHER)))
-    if not len(interesting):
-        return found
-    # Neighbours that say the same are one; only the first of each run is looked at.
-    same = np.append(False, np.diff(interesting) == 1)
-    for column in (phase, forward):
-        same[1:] &= column[interesting[1:]] == column[interesting[:-1]]
-    same[1:] &= markers[interesting[1:]] == markers[interesting[:-1]]
-    heads = np.flatnonzero(~same)
-    tails = interesting[np.append(heads[1:] - 1, len(interesting) - 1)]
-    for i, last in zip(interesting[heads].tolist(), tails.tolist(), strict=True):
-        kind = _kind(int(phase[i]), int(forward[i]), str(markers[i]))
-        known = found[-1] if found else None
-        if known and known.kind == kind and (kind not in ("A", "V") or _joins(sequence, labels, known, i)):
-            found[-1] = Landmark(kind, known.first, last)
-        else:
-            found.append(Landmark(kind, i, last))
-    return found
-
-
-def _kind(phase: int, forward: int, marker: str) -> str:
-    if phase == UNLABELLED:
-        return _LANDMARK[marker][0]
-    if phase == DECODE or forward >= 0:
-        return "V"
-    if phase == DRAFT and marker in ("draft_begin", "draft_end"):
-        return _LANDMARK[marker][0]
-    return _LABELLED[phase]
-
-
-def _joins(sequence: Sequence, labels: Labels, before: Landmark, i: int) -> bool:
-    """Whether a verify or accept landmark goes on, or another cycle's begins."""
-    if before.kind == "V":
-        return bool(labels.forward[sequence.op[before.last]] == labels.forward[sequence.op[i]])
-    return not sequence.model[before.last + 1 : i].any()
-
-
 class _Ring:
     """Labels the stretches between landmarks."""
 
@@ -148,7 +84,7 @@ class _Ring:
 
     def run(self) -> None:
         """Label landmarks, then what lies between, before and after them."""
-        phases = dict(_LANDMARK.values())
+        phases = dict(LANDMARK.values())
         for mark in self.landmarks:
             if mark.kind in phases:
                 self._set(mark.first, mark.last + 1, phases[mark.kind])
@@ -173,7 +109,9 @@ class _Ring:
 
     def _between(self, before: Landmark, after: Landmark, first: int, stop: int) -> None:
         left, right = before.kind, after.kind
-        if left in ("DB", "D") and right in ("DB", "D", "DE"):
+        if left == "DB" and right in ("DB", "A", "end"):
+            self._block(first, stop, right)
+        elif left in ("DB", "D") and right in ("DB", "D", "DE"):
             self._set(first, stop, DRAFT)
         elif left in ("DB", "D", "DE", "VP") and right in ("VP", "V"):
             if left in ("DB", "D") and not self.labels.verify_first:
@@ -209,6 +147,27 @@ class _Ring:
         self._set(first, begin, VERIFY)
         self._forward(begin, end)
         self._set(end, stop, ACCEPT)
+
+    def _block(self, first: int, stop: int, right: str) -> None:
+        """A draft without an end that is marked, then perhaps the target's forward and what follows it."""
+        units = self.sequence.units(first, stop)
+        if right == "DB" and not any(u.attention >= max(1.0, _PREFILL_SHARE * self.usual[0]) for u in units[1:]):
+            self._set(first, stop, DRAFT)
+            return
+        if right == "DB":
+            target = max(range(1, len(units)), key=lambda i: units[i].attention)
+        else:
+            target = len(units) - 1 if right == "A" or len(units) > 1 else len(units)
+        drafted = units[target - 1].stop if target > 0 else first
+        picked = self.sequence.last_sampling(drafted, units[target].first if target < len(units) else stop)
+        drafted = max(drafted, picked + 1)
+        self._set(first, drafted, DRAFT)
+        if target == len(units):
+            return
+        after = units[target].stop if right == "DB" else stop
+        self._target(drafted, after)
+        if right == "DB":
+            self._after_target(after, stop, right)
 
     def _after_target(self, first: int, stop: int, right: str) -> None:
         """After a labelled forward without an accept marker: sampling, then perhaps a draft_extend."""
@@ -283,6 +242,9 @@ class _Ring:
         for before, after in itertools.pairwise(self.landmarks):
             if before.kind in ("DE", "VP") and after.kind == "A":
                 target.append(int(self.sequence.attention[before.last + 1 : after.first].sum()))
+            elif before.kind == "DB" and after.kind == "A":
+                units = self.sequence.units(before.last + 1, after.first)
+                target.append(max((u.attention for u in units), default=0))
             if before.kind == "A":
                 accepted = before.last + 1
             # A draft_extend that is labelled already lies between as well.
