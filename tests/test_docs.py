@@ -41,9 +41,12 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
 
 
 def test_readme_commands_make_their_own_environment() -> None:
-    for mark in ("try", "tests"):
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    for mark, environment in (("try", ".venv"), ("tests", ".venv-tests")):
         words = shlex.split(readme_block(mark))
-        assert words[:4] == ["python3", "-m", "venv", ".venv"]
+        assert words[:4] == ["python3", "-m", "venv", environment]
+        assert f"{environment}/" in ignored
+        assert all(word.split("/")[0] == environment for word in words if "/bin/" in word)
     for word in shlex.split(readme_block("try")):
         if word.startswith("sample_logs/"):
             assert (ROOT / word).exists(), word
