@@ -17,8 +17,11 @@ from profkit.analysis import RunAnalysis
 from profkit.forecast import forecasts_of_plan
 from profkit.jsonio import dumps
 from profkit.planning.checks import Check
+from profkit.planning.levers import load_levers
 from profkit.planning.plan import Goal, Plan, make_plan
 from profkit.planning.ranking import RankedLever
+from profkit.planning.verdict import TELLS, verdict
+from profkit.quantity import Quantity
 from profkit.reports.plan import document, terminal
 from tests.plan_data import log_only, sample, story, trace_only, with_facts
 
@@ -70,6 +73,45 @@ def test_speculation_does_not_pay_and_the_first_thing_to_try_is_free() -> None:
     assert "--speculative-num-steps 1 --speculative-num-draft-tokens 2" in first.command
     assert first.gain.relative is not None
     assert first.gain.relative > 0.2
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "bar", "said"),
+    [
+        (
+            50.0,
+            70.0,
+            75.0,
+            None,
+            "alone it does not reach the baseline's 82, but it costs a restart and tells how much",
+        ),
+        (59.0, 79.0, 107.0, None, "alone it is not expected to reach the baseline's 82, but"),
+        (59.0, 85.0, 107.0, 90.0, "alone it is not expected to reach the baseline's 90, but"),
+        (80.0, 85.0, 107.0, None, None),
+        (None, None, None, None, None),
+    ],
+)
+def test_a_first_lever_below_the_bar_says_so_and_why_it_is_first(
+    low: float | None, value: float | None, high: float | None, bar: float | None, said: str | None
+) -> None:
+    plan = story()
+    first = lever(plan, "fewer-draft-tokens")
+
+    def forecast(of: float | None, least: float | None = None, most: float | None = None) -> Quantity:
+        if of is None:
+            return Quantity.unknown("tok/s", "test")
+        return Quantity(of, "tok/s", "modelled", "test", least, most, "model" if least else None)
+
+    after, base = forecast(value, low, high), forecast(bar)
+    gain = replace(first.gain, candidate_throughput=after, baseline_throughput=base)
+    levers = tuple(replace(r, gain=gain) if r is first else r for r in plan.levers)
+    _, sentence, _ = verdict(plan.situation, levers, plan.checks).sentences
+    assert (said in sentence) if said is not None else ("alone it" not in sentence)
+
+
+def test_every_model_of_a_gain_says_what_pulling_the_lever_tells() -> None:
+    models = {entry.effect.model for entry in load_levers() if entry.role == "lever"} - {"none"}
+    assert models <= set(TELLS)
 
 
 def test_fewer_rows_forecast_holds_the_simulated_truth() -> None:

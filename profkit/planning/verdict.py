@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profkit.planning.checks import Check
+from profkit.planning.levers import EFFORT_WORDS, EffectModel
 from profkit.planning.ranking import RankedLever
 from profkit.planning.situation import Situation
 from profkit.quantity import Quantity
@@ -28,6 +29,20 @@ IDLE_WORDS = {
     "scheduler": "the scheduler between two cycles",
     "host_bound": "the host launching late",
     "launch": "launch latency",
+}
+
+
+# What is known after a lever was pulled, whatever it brought.
+TELLS: dict[EffectModel, str] = {
+    "rows": "how much of the cycle grows with the verified rows",
+    "accept_len": "which accept length a drafter reaches here",
+    "curves": "how much of the cycle the all-reduce really holds",
+    "nccl_model": "how much of the cycle the all-reduce really holds",
+    "wait": "how much of the all-reduces is waiting for late ranks",
+    "idle": "how much of the idle time the host causes",
+    "compute": "how much of the cycle this compute really holds",
+    "to_floor": "how near to its floor this compute can come",
+    "reported": "whether the gain seen elsewhere is there on this machine",
 }
 
 
@@ -132,6 +147,18 @@ def _needs(ranked: RankedLever) -> str:
     return f" ({ranked.failed[0].why.split(';')[0]})" if ranked.state == "upgrade" else ""
 
 
+def _below_the_bar(at: Situation, first: RankedLever) -> str:
+    """Why a lever comes first that alone does not bring speculation up to the baseline; empty where it does."""
+    after, bar = first.gain.candidate_throughput, first.gain.baseline_throughput.value
+    bar = bar if bar is not None else at.economics.baseline_throughput.value
+    if not at.speculative or after.value is None or bar is None or after.value >= bar:
+        return ""
+    never = after.high is not None and after.high < bar
+    short = "alone it does not reach" if never else "alone it is not expected to reach"
+    cost, tells = EFFORT_WORDS[first.lever.effort], TELLS.get(first.lever.effect.model, "whether its model holds here")
+    return f": {short} the baseline's {bar:.0f}, but it costs {cost} and tells {tells}"
+
+
 def _try_first(at: Situation, first: RankedLever | None, levers: tuple[RankedLever, ...]) -> str:
     e = at.economics
     text = ""
@@ -154,7 +181,7 @@ def _try_first(at: Situation, first: RankedLever | None, levers: tuple[RankedLev
         text += f" ({rows} instead of {drafts})"
     after = first.gain.candidate_throughput
     if after.value is not None:
-        text += f", forecast {_range(after)} tok/s"
+        text += f", forecast {_range(after)} tok/s{_below_the_bar(at, first)}"
     elif first.lever.effect.model != "none":
         text += ", whose gain cannot be forecast from these files"
     else:
