@@ -13,6 +13,7 @@ from profkit.escape import encodable
 # A float is printed with this many significant digits: more than any clock resolves,
 # fewer than the last-bit noise of a sum over threads or library versions.
 SIGNIFICANT_DIGITS = 12
+_PLAIN = frozenset({bool, int, str, type(None)})
 
 
 def plain(value: Any) -> Any:
@@ -32,6 +33,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        if _PLAIN.issuperset(map(type, value)):  # long lists of numbers and names
+            return list(value)
         return [plain(v) for v in value]
     if hasattr(value, "item"):  # numpy scalars
         return plain(value.item())

@@ -25,12 +25,16 @@ NAME_LENGTH: Final = 140
 
 @dataclass(slots=True)
 class _Words:
-    """Words and their numbers, in order of first use."""
+    """Words as they are shown and their numbers, in order of first use."""
 
     numbers: dict[str, int] = field(default_factory=dict)
+    _known: dict[str, int] = field(default_factory=dict)
 
-    def number(self, word: str) -> int:
-        return self.numbers.setdefault(word, len(self.numbers))
+    def number(self, word: str, length: int) -> int:
+        """The number of a word that is shown with at most ``length`` characters."""
+        if word not in self._known:
+            self._known[word] = self.numbers.setdefault(visible(word, length), len(self.numbers))
+        return self._known[word]
 
 
 def rank_label(result: Attribution, place: int) -> str:
@@ -146,8 +150,9 @@ def _calls(calls: pa.Table, rank: int, cycle: int) -> dict[int, tuple[int, int]]
     return {op: (-1 if wait is None else wait, ordinal) for op, wait, ordinal in rows}
 
 
-def _code(phase: str, activity: str) -> int:
-    return PHASES.index(phase) * 8 + ACTIVITIES.index(activity)
+_CODES: Final[dict[tuple[str, str], int]] = {
+    (p, a): PHASES.index(p) * 8 + ACTIVITIES.index(a) for p in PHASES for a in ACTIVITIES
+}
 
 
 def _segments(segments: pa.Table, rank: int, cycle: int) -> list[int]:
@@ -155,10 +160,11 @@ def _segments(segments: pa.Table, rank: int, cycle: int) -> list[int]:
         pc.and_(
             pc.equal(segments.column("rank"), pa.scalar(rank)), pc.equal(segments.column("cycle"), pa.scalar(cycle))
         )
-    ).to_pylist()
+    )
+    columns = (mine.column(name).to_pylist() for name in ("start_ns", "end_ns", "phase", "activity"))
     flat: list[int] = []
-    for row in sorted(mine, key=lambda r: r["start_ns"]):
-        length, code = row["end_ns"] - row["start_ns"], _code(row["phase"], row["activity"])
+    for start, end, phase, activity in sorted(zip(*columns, strict=True), key=lambda row: row[0]):
+        length, code = end - start, _CODES[phase, activity]
         if flat and flat[-1] == code:
             flat[-2] += length
         elif length:
@@ -187,8 +193,8 @@ def _ops(
             continue
         at = begin + shift
         flat += [
-            at - before, end - begin, names.number(visible(name, NAME_LENGTH)), classes.number(visible(kind, 60)),
-            _code(phase, activity), wait, ordinal,
+            at - before, end - begin, names.number(name, NAME_LENGTH), classes.number(kind, 60),
+            _CODES[phase, activity], wait, ordinal,
         ]  # fmt: skip
         before = at
     return flat
@@ -199,8 +205,10 @@ def _stragglers(
 ) -> list[dict[str, Any]]:
     """Collectives of the cycle by how long the others waited for the last to arrive, the longest first."""
     places = {(numbers[p], int(row["cycle"])): p for p, row in cycle.members.items()}
+    wanted = pa.array(sorted({number for _, number in places}), pa.int64())
+    shown = result.calls.filter(pc.is_in(result.calls.column("cycle"), value_set=wanted))
     members: dict[tuple[str, str, int], list[tuple[int, int, int, int]]] = {}
-    for row in result.calls.to_pylist():
+    for row in shown.to_pylist():
         place = places.get((row["rank"], row["cycle"]))
         if place is None or row["wait_ns"] is None:
             continue

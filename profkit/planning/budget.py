@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from profkit.planning.situation import part_us
 from profkit.quantity import Quantity
 from profkit.speculation import arm as arms
 from profkit.words import PHASES, TARGET_FORWARD_PHASES, Activity, Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FORWARD: Final = tuple(sorted(TARGET_FORWARD_PHASES))
 _OTHERS: Final[tuple[Phase, ...]] = ("draft", "accept", "draft_extend", "other", "unlabelled")
@@ -53,18 +56,21 @@ class Budget:
     why: str = ""
 
 
-def _per_cycle_ms(
-    attribution: Attribution, batch_size: int | None, phases: Iterable[Phase], activity: Activity
-) -> tuple[float, float, int] | None:
-    """p10 and p90 over the counted cycles of all ranks, and their number."""
+def _counted(attribution: Attribution, batch_size: int | None) -> pd.DataFrame:
+    """Cells (rank, cycle, phase, activity) of the counted cycles of a batch size."""
     parts = attribution.parts.to_pandas()
     chosen = parts[parts["counted"]]
-    if batch_size is not None:
-        chosen = chosen[chosen["batch_size"] == batch_size]
-    keys = chosen[["rank", "cycle"]].drop_duplicates()
+    return chosen if batch_size is None else chosen[chosen["batch_size"] == batch_size]
+
+
+def _per_cycle_ms(
+    counted: pd.DataFrame, phases: Iterable[Phase], activity: Activity
+) -> tuple[float, float, int] | None:
+    """p10 and p90 over the counted cycles of all ranks, and their number."""
+    keys = counted[["rank", "cycle"]].drop_duplicates()
     if keys.empty:
         return None
-    cells = chosen[chosen["phase"].isin(list(phases)) & (chosen["activity"] == activity)]
+    cells = counted[counted["phase"].isin(list(phases)) & (counted["activity"] == activity)]
     sums = cells.groupby(["rank", "cycle"], dropna=False)["duration_ns"].sum().to_numpy(dtype=np.float64) / 1e6
     values = np.concatenate([sums, np.zeros(len(keys) - len(sums))])
     low, high = np.percentile(values, [10, 90])
@@ -72,11 +78,15 @@ def _per_cycle_ms(
 
 
 def _row(
-    run: RunAnalysis, cycles: CycleSummary | BatchSummary, name: str, phases: tuple[Phase, ...], activity: Activity
+    run: RunAnalysis,
+    cycles: CycleSummary | BatchSummary,
+    counted: pd.DataFrame,
+    name: str,
+    phases: tuple[Phase, ...],
+    activity: Activity,
 ) -> BudgetRow:
-    assert run.attribution is not None
     value = part_us(cycles, phases, activity) / 1e3
-    spread = _per_cycle_ms(run.attribution, cycles.batch_size, phases, activity)
+    spread = _per_cycle_ms(counted, phases, activity)
     low, high, n = spread if spread is not None else (value, value, 0)
     source = f"{run.name}: trace, {' + '.join(p for p in phases if phases != PHASES) or 'all phases'}, {activity}"
     time = Quantity(value, "ms", "measured", source, low, high, "p10_p90", n)
@@ -107,5 +117,7 @@ def budget(run: RunAnalysis, running_req: int | None) -> Budget:
         wall.mean / 1e3, "ms", "measured", f"{run.name}: trace, mean cycle over all ranks", wall.p10 / 1e3,
         wall.p90 / 1e3, "p10_p90", count,
     )  # fmt: skip
-    rows = tuple(_row(run, cycles, *spec) for spec in ROWS)
+    assert run.attribution is not None
+    counted = _counted(run.attribution, cycles.batch_size)
+    rows = tuple(_row(run, cycles, counted, *spec) for spec in ROWS)
     return Budget(run.name, total, rows)
