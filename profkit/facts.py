@@ -41,6 +41,8 @@ CONFIG_NAMES = {
     "moe_intermediate_size": "model.expert_intermediate_size",
 }
 _UNVERSIONED = "0.0.0"  # what a build from a checkout without tags calls itself
+# Batch sizes that CUDA graphs were captured for, kept as text with commas.
+SIZE_LISTS = ("cuda_graph_bs", "cuda_graph_bs_decode")
 ACTIVATION_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4}
 
 
@@ -63,6 +65,8 @@ def from_server_args(arguments: Mapping[str, Any], source: str) -> dict[str, Fac
     """Server arguments as ``server_args.<name>`` and, where there is one, under the fact's own name."""
     facts: dict[str, Fact] = {}
     for key, value in arguments.items():
+        if key in SIZE_LISTS and isinstance(value, list) and value and all(type(size) is int for size in value):
+            facts[f"server_args.{key}"] = Fact(",".join(map(str, value)), source)
         if not _scalar(value) or (key == "version" and str(value).startswith(_UNVERSIONED)):
             continue
         facts[f"server_args.{key}"] = Fact(value, source)

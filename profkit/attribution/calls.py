@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from profkit.attribution.cycles import COUNTED, PREFILL
 from profkit.attribution.kernels import SYMMETRIC_KINDS
-from profkit.attribution.labels import DECODE, VERIFY
+from profkit.attribution.message_sizes import sizes_from_facts
 from profkit.attribution.ops import int_column, text_codes
 from profkit.attribution.rank import RankAnalysis
 from profkit.collectives.matching import Calls
@@ -60,7 +60,9 @@ def read_calls(trace: Trace, rank: RankAnalysis, facts: Facts) -> RankCalls:
     group = (cycle * len(PHASES) + phase) * len(KINDS) + kind
     size, members = _sizes_from_arguments(trace, rank, position)
     missing = size < 0
-    size[missing] = _sizes_from_facts(facts, rank, cycle, phase, kind)[missing]
+    size[missing] = sizes_from_facts(trace, rank, facts, position, cycle, phase, kind == KINDS.index("all_reduce"))[
+        missing
+    ]
     return RankCalls(position, cycle, phase, kind, _ordinals(group), size, members)
 
 
@@ -92,21 +94,6 @@ def _sizes_from_arguments(trace: Trace, rank: RankAnalysis, position: Ints) -> t
             size[i] = elements[found] * width[found] if known[found] else -1
             members[i] = int_column(table, "group_size")[found]
     return size, members
-
-
-def _sizes_from_facts(facts: Facts, rank: RankAnalysis, cycle: Ints, phase: Ints, kind: Ints) -> Ints:
-    """Rows x hidden size x bytes of an activation, for all-reduces of the target forward; -1 if a factor is unknown."""
-    result = np.full(len(cycle), -1, np.int64)
-    hidden, width = facts.integer("model.hidden_size"), facts.integer("model.activation_bytes")
-    if hidden is None or width is None or facts.flag("parallel.dp_attention"):
-        return result
-    batch = rank.cycles.batch[cycle]
-    rows = {DECODE: 1, VERIFY: facts.integer("speculative.num_draft_tokens")}
-    for code, per_request in rows.items():
-        if per_request is not None:
-            hit = (phase == code) & (kind == KINDS.index("all_reduce")) & (batch > 0)
-            result[hit] = batch[hit] * per_request * hidden * width
-    return result
 
 
 def plain_calls(rank: RankAnalysis, calls: RankCalls) -> Calls:
