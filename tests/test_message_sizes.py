@@ -121,7 +121,8 @@ def test_detailed_annotations_tell_the_rows_of_adaptive_steps(tmp_path: Path) ->
 
 def test_the_width_of_a_draft_model_can_be_stated(tmp_path: Path) -> None:
     simulation, run = loaded(small(MODES["standalone"]), tmp_path)
-    facts = Facts({**run.facts, "speculative.draft_hidden_size": Fact(simulation.scenario.model.hidden_size, "run.toml")})
+    width = Fact(simulation.scenario.model.hidden_size, "run.toml")
+    facts = Facts({**run.facts, "speculative.draft_hidden_size": width})
     assert known_phases(attribute(run.traces, facts=facts), simulation) == CHAIN
 
 
