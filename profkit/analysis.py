@@ -24,6 +24,7 @@ class RunAnalysis:
     warnings: tuple[str, ...] = ()
     content_key: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)  # of run.toml: dataset, launch ...
+    untraced: str | None = None  # why traces that are there gave no attribution, as a clause
 
     def server(self) -> ServerSummary | None:
         """The server with the most steady decode lines, which is the one the run is about."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from profkit.analysis import RunAnalysis
@@ -13,6 +13,7 @@ from profkit.loading import load_run
 from profkit.run import Run
 from profkit.serving import summarise
 from profkit.serving.result import LogSummary, ServerSummary
+from profkit.trace import NO_TIMELINE, Trace
 
 
 def _main_server(log: LogSummary | None) -> ServerSummary | None:
@@ -27,6 +28,13 @@ def _steps_by_load(server: ServerSummary | None) -> dict[int, float]:
     return {row.running_req: row.step_ms.p50 for row in rows if row.step_ms.p50 is not None}
 
 
+def _untraced(traces: Sequence[Trace]) -> str:
+    """Why none of the traces could be attributed, as a clause."""
+    why = " or ".join(sorted({NO_TIMELINE.get(t.info.kind, "empty") for t in traces}))
+    these = "the trace here cannot" if len(traces) == 1 else f"the {len(traces)} traces here cannot"
+    return f"{these} be used, being {why}"
+
+
 def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
     """Summarise the logs and attribute the traces of a loaded run.
 
@@ -38,6 +46,7 @@ def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
     log = summarise(run.log) if run.log is not None else None
     warnings = list(run.warnings)
     attribution: Attribution | None = None
+    untraced: str | None = None
     if run.traces:
         try:
             steps = _steps_by_load(_main_server(log))
@@ -46,6 +55,7 @@ def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
             if log is None:
                 raise
             warnings.append(str(error))
+            untraced = _untraced(run.traces)
     return RunAnalysis(
         name=run.name,
         path=run.path,
@@ -57,6 +67,7 @@ def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
         attribution=attribution,
         warnings=tuple(warnings),
         content_key=run.content_key,
+        untraced=untraced,
     )
 
 

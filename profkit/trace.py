@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from profkit.errors import Problem
 
 TraceKind: TypeAlias = Literal["gpu", "cpu_only", "capture", "no_kernels"]
+# Why a trace of such a kind has no timeline of a GPU; goes on after "being".
+NO_TIMELINE: Final[Mapping[str, str]] = {
+    "capture": "the recording of a CUDA graph's capture, whose kernels did not run",
+    "cpu_only": "recorded without GPU activity",
+    "no_kernels": "recorded with a GPU but without a kernel (was GPU among the activities?)",
+}
 
 
 @dataclass(frozen=True, slots=True)

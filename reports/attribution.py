@@ -51,9 +51,10 @@ def _names(part: HeadlinePart, cycle: CycleSummary) -> str:
 def _title(result: Attribution, cycle: CycleSummary) -> str:
     wall = cycle.wall_us
     size = f" of batch {cycle.batch_size}" if cycle.batch_size is not None else ""
+    clock = ", recorded without a GPU: the CPU's times" if result.without_gpu else ""
     if result.cycle is None:
-        return f"No decode cycle: the whole recording lasts {wall.mean / 1000:.2f} ms"
-    return f"Decode cycle{size}: {wall.mean / 1000:.2f} ms"
+        return f"No decode cycle: the whole recording lasts {wall.mean / 1000:.2f} ms{clock}"
+    return f"Decode cycle{size}: {wall.mean / 1000:.2f} ms{clock}"
 
 
 def _subtitle(result: Attribution, cycle: CycleSummary) -> list[str]:
@@ -258,7 +259,8 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
         )
         causes = [(k, v) for k, v in cycle.idle_causes_us.items() if v > 0]
         if causes:
-            lines += ["## Why the GPU waits, us per cycle", ""]
+            title = "Why nothing runs" if result.without_gpu else "Why the GPU waits"
+            lines += [f"## {title}, us per cycle", ""]
             lines += _table(["cause", "us"], [[WORDS[k], microseconds(v)] for k, v in causes])
     if len(result.by_batch) > 1:
         lines += ["## By batch size", ""]

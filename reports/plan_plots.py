@@ -192,7 +192,8 @@ def allreduce_plot(plan: Plan, path: Path) -> bool:
             axes.axhspan(model.low, model.high, color=theme.series[1], alpha=0.14, linewidth=0)
             style.label_end(axes, largest, (model.low * model.high) ** 0.5, "NCCL's model", theme.series[1])
         link, ranks = plan.situation.facts.text("link.kind"), plan.situation.facts.integer("parallel.tp")
-        if link == "pcie" and ranks == 8:
+        traced = plan.situation.candidate.attribution
+        if link == "pcie" and ranks == 8 and not (traced is not None and traced.without_gpu):
             for name, colour in (
                 ("nccl-8x-sm120-two-socket", theme.muted),
                 ("pcie-ipc-8x-sm120-two-socket", theme.series[3]),

@@ -88,7 +88,7 @@ def test_eagle_on_one_rank(run: str, batch: int, cycles: int, partial: int) -> N
     assert found.cycle is not None
     assert (found.cycle.batch_size, found.cycle.count) == (batch, cycles)
     assert found.ranks[0].dropped["partial"] == partial
-    assert found.ranks[0].boundary == "first GPU op of draft"
+    assert found.ranks[0].boundary == "first host op of draft"
     for name, parts in found.cycle.parts_us.items():
         assert ((parts["compute"] or 0) > 0) == (name in ("draft", "verify", "accept", "draft_extend", "other"))
     assert found.cycle.parts_us["decode"]["compute"] == 0

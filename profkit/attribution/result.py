@@ -154,6 +154,11 @@ class Attribution:
     # Where no cycle is counted (prefill only, cut recordings): the whole recording, mean over ranks; else None.
     window: CycleSummary | None = None
 
+    @property
+    def without_gpu(self) -> bool:
+        """Whether all traces were recorded without a GPU: host ops stand for GPU ops, and all times are the CPU's."""
+        return bool(self.ranks) and all(rank.time_source == "cpu" for rank in self.ranks)
+
     def to_arrow(self) -> pa.Table:
         """One row per (rank, cycle, phase, activity): the Parquet form."""
         return self.parts

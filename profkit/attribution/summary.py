@@ -223,7 +223,10 @@ def rank_result(rank: RankAnalysis, number: int, place: int, group: Group) -> Ra
         parts_ns=_parts_ns(rank.parts[counted].sum(axis=0)),
         overlapped_comm_ns=int(rank.timeline.overlapped[counted].sum()),
         labelled_by=rank.labelled_by(),
-        boundary=rank.cycles.boundary,
+        # Without a GPU host ops stand for GPU ops.
+        boundary=rank.cycles.boundary.replace("GPU op", "host op")
+        if rank.time_source == "cpu"
+        else rank.cycles.boundary,
         time_source=rank.time_source,
         number=number,
         group=place,

@@ -109,7 +109,7 @@ def budget(run: RunAnalysis, running_req: int | None) -> Budget:
     """The budget of ``run`` at a load; its rows add up to the wall of the traced cycle."""
     cycles = arms.traced(run, running_req)
     if cycles is None:
-        why = f"{run.name}: no trace at this load, so the cycle cannot be split"
+        why = f"{run.name}: {arms.why_untraced(run, running_req)}, so the cycle cannot be split"
         return Budget(run.name, Quantity.unknown("ms", why), (), why)
     wall = cycles.wall_us
     count = cycles.count if isinstance(cycles, CycleSummary) else cycles.cycles

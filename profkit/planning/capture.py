@@ -43,13 +43,19 @@ def _missing_files(at: Situation) -> Iterator[Limit]:
             "no server log: a trace alone does not say how many tokens a cycle yields",
             "python -m sglang.launch_server ... --decode-log-interval 10 2>&1 | tee server.log",
         )
-    if run.attribution is None:
+    if at.cycles is None:
         yield Limit(
             "where the time inside a cycle goes, the cost of one all-reduce, and what cheaper all-reduce would bring",
-            "no trace of the candidate",
+            f"{run.name}: {arms.why_untraced(run, at.economics.candidate.running_req)}",
             PROFILE,
         )
-    elif short := _ranks_short(run.attribution):
+    elif run.attribution is not None and run.attribution.without_gpu:
+        yield Limit(
+            "where the GPU's time goes and what any kernel costs",
+            f"{run.name}: the traces were recorded without a GPU, so all times are the CPU's",
+            PROFILE,
+        )
+    if run.attribution is not None and (short := _ranks_short(run.attribution)):
         yield Limit(
             "how much of an all-reduce is waiting for a late rank, and what a cheaper one would gain at least",
             f"{short}; all ranks write one each",
@@ -62,8 +68,9 @@ def _missing_files(at: Situation) -> Iterator[Limit]:
             "python -m sglang.launch_server ...  # the same command without the --speculative-* flags\n"
             "profkit plan RUN --baseline BASELINE -o PLAN",
         )
-    elif at.baseline.attribution is None:
-        yield Limit("what each lever does to the baseline", "no trace of the baseline", PROFILE)
+    elif at.baseline.attribution is None or at.baseline.attribution.cycle is None:
+        why = f"{at.baseline.name}: {arms.why_untraced(at.baseline, None)}"
+        yield Limit("what each lever does to the baseline", why, PROFILE)
     elif at.economics.baseline_step.value is None:
         yield Limit(
             "whether speculation pays",

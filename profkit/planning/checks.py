@@ -82,7 +82,7 @@ def baseline_bound(at: Situation) -> Check:
         return _abstain(name, title, bound.source)
     if call.value is None:
         sentence = (
-            f"the baseline has no trace; from its step alone a call costs at most {bound.value:.1f} us "
+            f"of the baseline no cycle is traced; from its step alone a call costs at most {bound.value:.1f} us "
             f"({bound.high:.1f} us if compute were free)"
         )
         return Check(name, title, "abstain", sentence, {"bound_us": bound.value})
@@ -153,7 +153,7 @@ def coverage(run: RunAnalysis, arm: str) -> Check:
     name, title = f"coverage_{arm}", f"Labelled time ({arm})"
     cycle = run.attribution.cycle if run.attribution else None
     if cycle is None:
-        return _abstain(name, title, f"{run.name}: no trace")
+        return _abstain(name, title, f"{run.name}: {arms.why_untraced(run, None)}")
     share = sum(v or 0.0 for v in cycle.parts_us.get("unlabelled", {}).values()) / cycle.wall_us.mean
     unknown = [f for f in (run.attribution.findings if run.attribution else ()) if f.kind == "unknown_kernels"]
     ok = share <= UNKNOWN_KERNELS and not unknown

@@ -13,6 +13,7 @@ from profkit.planning.levers import Lever
 from profkit.planning.situation import Situation
 from profkit.projection import Change, Projection, Projector
 from profkit.quantity import Quantity
+from profkit.speculation import arm as arms
 
 NO_BASELINE = "no baseline run was given"
 # Rows that are worth a try below today's number: the cheapest ones, where a chain's gain is decided.
@@ -263,7 +264,9 @@ class Forecaster:
         found = self.at.economics
         share = idle_share(self.at.candidate, causes)
         if share is None:
-            return unknown_gain("no trace, so the idle time is not known")
+            return unknown_gain(
+                f"{arms.why_untraced(self.at.candidate, found.candidate.running_req)}: the idle time is not known"
+            )
         source = f"cycle less none, {removed[1]:.0%} or {removed[2]:.0%} of the idle time that it can remove"
         other = idle_share(self.at.baseline, causes) if self.at.baseline is not None else None
         return Gain(
@@ -353,13 +356,13 @@ def _cheaper(wanted_us: float, today_us: float | None) -> Change | None:
 
 def _shorter(before: Quantity, share: float | None, removed: tuple[float, float, float], source: str) -> Quantity:
     if before.value is None or share is None:
-        return before if before.value is None else Quantity.unknown(before.unit, "no trace of this arm")
+        return before if before.value is None else Quantity.unknown(before.unit, "no traced cycle of this arm")
     long, middle, short = (before.value * (1.0 - r * share) for r in removed)
     return Quantity(middle, before.unit, "modelled", source, short, long, "model")
 
 
 def _faster(before: Quantity, share: float | None, removed: tuple[float, float, float], source: str) -> Quantity:
     if before.value is None or share is None:
-        return before if before.value is None else Quantity.unknown(before.unit, "no trace of this arm")
+        return before if before.value is None else Quantity.unknown(before.unit, "no traced cycle of this arm")
     low, middle, high = (before.value / (1.0 - r * share) for r in removed)
     return Quantity(middle, before.unit, "modelled", source, low, high, "model")

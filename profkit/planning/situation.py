@@ -80,7 +80,7 @@ def _share(
     what: str,
 ) -> Quantity:
     if cycles is None:
-        return Quantity.unknown("ratio", f"{run.name}: no traced cycle at this load")
+        return Quantity.unknown("ratio", f"{run.name}: no traced cycle that fits")
     value = part_us(cycles, phases, activity) / cycles.wall_us.mean
     return Quantity(value, "ratio", "measured", f"{run.name}: trace, {what} of the cycle")
 

@@ -9,6 +9,7 @@ from profkit.planning.levers import EFFORT_WORDS, EffectModel
 from profkit.planning.ranking import RankedLever
 from profkit.planning.situation import Situation
 from profkit.quantity import Quantity
+from profkit.speculation import arm as arms
 from profkit.words import Activity, Phase
 
 # Throughputs closer than this are not told apart by one launch each.
@@ -120,8 +121,9 @@ def _idle_cause(at: Situation) -> str:
 def _where(at: Situation, found: Bottleneck | None) -> str:
     e = at.economics
     if found is None or at.cycles is None:
+        running = e.candidate.running_req
         cycle = f" of {e.cycle.value:.1f} ms" if e.cycle.value is not None else ""
-        return f"Where the time of the cycle{cycle} goes cannot be said: there is no trace."
+        return f"Where the time of the cycle{cycle} goes cannot be said: {arms.why_untraced(at.candidate, running)}."
     cycle_ms = e.cycle.value if e.cycle.value is not None else at.cycles.wall_us.mean / 1e3
     text = f"{found.share:.0%} of each {cycle_ms:.1f} ms cycle is {ACTIVITY_WORDS[found.activity]} in {found.phase}"
     if found.activity == "idle":
@@ -140,6 +142,8 @@ def _where(at: Situation, found: Bottleneck | None) -> str:
         text += (
             f"; {which} compute ({e.verify_compute.value:.1f} ms) is {near} its floor ({e.verify_floor.value:.1f} ms)"
         )
+    if at.candidate.attribution is not None and at.candidate.attribution.without_gpu:
+        text += "; the traces were recorded without a GPU, so these are shares of the CPU's time"
     return text + "."
 
 

@@ -10,6 +10,7 @@ from profkit.comparison.system import compare_systems
 from profkit.preflight.captures import CAPTURES
 from profkit.preflight.result import Answer, Diagnosis, RunFound, State, TraceFound
 from profkit.preflight.versions import Release, release_of
+from profkit.trace import NO_TIMELINE
 
 QUESTIONS = {
     1: "Where do the milliseconds of one decode cycle go: draft, verify compute, all-reduce, idle?",
@@ -58,18 +59,11 @@ def _useful(run: RunFound) -> list[TraceFound]:
     return [t for t in run.traces if t.kind == "gpu" and t.stage != "prefill"]
 
 
-_KINDS = {
-    "capture": "the recording of a CUDA graph's capture: its kernels did not run, so it has no timeline",
-    "cpu_only": "recorded without GPU activity",
-    "no_kernels": "recorded with a GPU but shows no kernel; was GPU among the activities?",
-}
-
-
 def _cycle(runs: Sequence[RunFound], release: Release) -> _Case:
     case = _Case()
     for run in runs:
         for kind, count in sorted(Counter(t.kind for t in run.traces if t.kind != "gpu").items()):
-            case.good(f"{run.name}: {_number(count, 'trace')} cannot be used, being {_KINDS[kind]}")
+            case.good(f"{run.name}: {_number(count, 'trace')} cannot be used, being {NO_TIMELINE[kind]}")
         prefill = sum(t.kind == "gpu" and t.stage == "prefill" for t in run.traces)
         if prefill:
             case.good(f"{run.name}: {_number(prefill, 'trace')} of prefill, which is no part of a decode cycle")

@@ -110,10 +110,28 @@ def traced(analysis: RunAnalysis, running_req: int | None) -> BatchSummary | Cyc
     return attribution.cycle
 
 
+def why_untraced(analysis: RunAnalysis, running_req: int | None) -> str:
+    """Why :func:`traced` finds nothing, as a clause: no trace, none that can be used, no cycle, or other loads."""
+    attribution = analysis.attribution
+    if attribution is None:
+        return analysis.untraced or "there is no trace"
+    one = len(attribution.inputs) == 1
+    these = "the trace" if one else f"the {len(attribution.inputs)} traces"
+    if attribution.without_gpu:
+        these += ", recorded without a GPU,"
+    if attribution.cycle is None:
+        return f"{these} show{'s' * one} no complete decode cycle"
+    sizes = sorted({b.batch_size for b in attribution.by_batch if b.batch_size is not None})
+    shown = ", ".join(map(str, sizes)) or str(attribution.cycle.batch_size)
+    return (
+        f"{these} show{'s' * one} batch size {shown}, and most steady lines of the log {running_req} running request(s)"
+    )
+
+
 def _trace_cycle(analysis: RunAnalysis, running_req: int | None) -> Quantity:
     cycles = traced(analysis, running_req)
     if cycles is None:
-        return Quantity.unknown("ms", f"{analysis.name} has no traced cycle at this load")
+        return Quantity.unknown("ms", f"{analysis.name}: {why_untraced(analysis, running_req)}")
     wall = cycles.wall_us
     count = cycles.count if isinstance(cycles, CycleSummary) else cycles.cycles
     source = f"{analysis.name}: trace, mean of {count} cycles over all ranks"

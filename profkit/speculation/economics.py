@@ -150,7 +150,7 @@ def _forward_part(analysis: RunAnalysis, arm: Arm, activity: str) -> Quantity:
     """Time of an activity in the target's forward per cycle, in ms: the trace's share of the log's cycle (rule 9)."""
     cycles = arms.traced(analysis, arm.running_req)
     if cycles is None:
-        return Quantity.unknown("ms", f"{analysis.name} has no traced cycle at this load")
+        return Quantity.unknown("ms", f"{analysis.name}: {arms.why_untraced(analysis, arm.running_req)}")
     parts = [
         value
         for phase, row in cycles.parts_us.items()
@@ -282,7 +282,9 @@ def economics(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Economics
         allreduce_per_call=per_call,
         allreduce_calls_per_cycle=calls,
         allreduce_share=_ratio(allreduce, cycle, "ratio", "all-reduce of the target's forward / cycle"),
-        nccl_model_per_call=nccl_model(ranks, facts.text("link.kind"), facts.text("nccl.version")),
+        nccl_model_per_call=Quantity.unknown("us", "the traces were recorded without a GPU, so no call is NCCL's")
+        if candidate.attribution is not None and candidate.attribution.without_gpu
+        else nccl_model(ranks, facts.text("link.kind"), facts.text("nccl.version")),
         missing_ms=missing,
         missing_tokens=_difference(inflated, spec.accept_len, "tokens", "break-even - accept length"),
         missing_us_per_call=_difference(per_call, parity_call, "us", "all-reduce per call - its parity value"),

@@ -35,6 +35,7 @@ _HEADLINE_COLOURS: Mapping[HeadlinePart, str] = {
     "unlabelled": "phase-unlabelled",
 }
 _IMPLEMENTATIONS = {"nccl": "NCCL", "flashinfer_pcie_ipc": "PCIe IPC", "custom_one_shot": "one-shot"}
+_DOTS = "Dots: this run's transfer time (without waiting)."
 # A part of the headline bar narrower than this share has its name in the key only.
 WIDE = 0.105
 _ECONOMICS = (
@@ -89,6 +90,7 @@ def context(
         "unit": "recording" if result is not None and result.cycle is None else "cycle",
         "matrix": _matrix(result, visible(analysis.name, 60) if baseline else ""),
         "idle": _idle(result),
+        "without_gpu": result is not None and result.without_gpu,
         "collectives": list(_collectives(result)),
         "plot": Markup(plot),  # noqa: S704 - escaped where it is made
         "plot_caption": caption,
@@ -105,6 +107,8 @@ def context(
 def _subtitle(analysis: RunAnalysis) -> str:
     facts = analysis.facts
     parts = [facts.text(k) for k in ("model.name", "model.quantization", "gpu.name")]
+    if analysis.attribution is not None and analysis.attribution.without_gpu:
+        parts.append("CPU times, no GPU")
     if tp := facts.integer("parallel.tp"):
         parts.append(f"TP{tp}")
     if link := facts.text("link.kind"):
@@ -128,6 +132,8 @@ def _verdict(
         return [visible(str(s), 600) for s in stated]
     result = analysis.attribution
     sentences: list[str] = []
+    if result is not None and result.without_gpu:
+        sentences.append("Recorded without a GPU: host operators stand for GPU work, and all times are the CPU's.")
     if result is not None and result.cycle is not None:
         cycle = result.cycle
         largest = max(cycle.headline_us, key=lambda p: cycle.headline_us[p] or 0.0)
@@ -301,6 +307,9 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
                 name = f"{run.name.rpartition(' ')[2]} {call.phase}".replace("_", " ")
                 sure = call.transfer_is == "measured"
                 points.append(Measured(float(call.message_bytes), time, name, colour, bound=not sure))
+    if analysis.attribution is not None and analysis.attribution.without_gpu:
+        # What NCCL or a GPU's links reach says nothing about calls of the CPU's backend.
+        return allreduce_plot(points, [], None), f"{_DOTS} Recorded without a GPU: no curve of a GPU host belongs here."
     references = reference_curves()
     link = analysis.facts.text("link.kind")
     chosen: list[Any] = []
@@ -314,7 +323,7 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
     if figures is not None and figures.nccl_model_per_call.value:
         model = (figures.nccl_model_per_call.value, "NCCL's own latency model")
     caption = (
-        "Dots: this run's transfer time (without waiting). Lines: other people's hosts, faint where nothing was "
+        f"{_DOTS} Lines: other people's hosts, faint where nothing was "
         "measured; hosts of one kind still differ tenfold."
     )
     if any(point.bound for point in points):
