@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from profkit import facts as gather
 from profkit.errors import InputError
 from profkit.escape import encodable
 from profkit.files import each_once, named_again
 from profkit.logs import LogTables
+from profkit.parsers.discovery import RunFiles, run_files
 from profkit.parsers.log import find_logs, read_log
 from profkit.parsers.server_args import read_server_args_json
 from profkit.parsers.sniff import is_trace
-from profkit.parsers.trace import find_traces, read_traces
+from profkit.parsers.trace import read_traces
 from profkit.run import Fact, Run
 from profkit.tables import LOG_TABLES
 from profkit.trace import Trace
@@ -85,6 +87,24 @@ def _main_server_row(log: LogTables | None) -> dict[str, Any] | None:
         lines[server] = lines.get(server, 0) + 1
     rows: list[dict[str, Any]] = log.server.to_pylist()
     return max(rows, key=lambda row: lines.get(row["server"], 0))
+
+
+def _several_logs(log: LogTables | None) -> str | None:
+    """Two logs of decoding servers that are no parts of one another, in one folder: a run is one launch."""
+    if log is None:
+        return None
+    goes_on = {row["file"] for row in log.server.to_pylist() if row.get("continues")}
+    counted: Any = pc.value_counts(log.decode.column("file"))
+    lines = {str(found["values"]): int(found["counts"]) for found in counted.to_pylist()}
+    logs = sorted(set(lines) - goes_on)
+    if len(logs) < 2:
+        return None
+    shown = ", ".join(logs[:4]) + (", ..." if len(logs) > 4 else "")
+    most = max(logs, key=lambda name: lines[name])
+    return (
+        f"logs of {len(logs)} servers in one run ({shown}): figures of the log are those of the launch with most "
+        f"decode lines, in {most}; give each launch a folder of its own"
+    )
 
 
 def _first_date(log: LogTables | None) -> str | None:
@@ -162,7 +182,8 @@ def load_run(
 
     Args:
         path: a folder with ``server*.log``, ``*.trace.json[.gz]`` (anywhere below), optional ``bench*.jsonl``,
-            ``nccl*.log``, ``server_args.json``, ``config.json`` and ``run.toml``; or one file.
+            ``nccl*.log``, ``server_args.json``, ``config.json`` and ``run.toml``; or one file. Files directly in the
+            folder whose names say nothing are told by their content.
         frames: read Python frames of traces too.
         jobs: processes for reading traces; as many as fit when ``None``.
         cache: keep and use parsed traces.
@@ -176,18 +197,20 @@ def load_run(
         raise InputError(f"{root}: no such file or folder")
     folder = root if root.is_dir() else root.parent
     if root.is_dir():
-        logs, trace_files = find_logs(root), find_traces(root)
-        _refuse_several_runs(root, logs)
+        _refuse_several_runs(root, find_logs(root))
+        files = run_files(root)
+        if not files:
+            raise InputError(files.nothing(root))
     else:
-        logs, trace_files = ([], [root]) if is_trace(root) else ([root], [])
-    if not logs and not trace_files:
-        raise InputError(f"{root}: holds neither a server log (server*.log) nor a trace (*.trace.json[.gz])")
-    (logs, again), (trace_files, again_traced) = each_once(logs), each_once(trace_files)
-    said = [str(named_again(left_out)) for left_out in (again, again_traced) if left_out]
+        files = RunFiles((), (root,)) if is_trace(root) else RunFiles((root,), ())
+    (logs, again), (trace_files, again_traced) = each_once(files.logs), each_once(files.traces)
+    said = [*files.notes, *(str(named_again(left_out)) for left_out in (again, again_traced) if left_out)]
     log = read_log(logs) if logs else None
     traces = read_traces(trace_files, frames=frames, jobs=jobs, cache=cache, progress=progress) if trace_files else ()
     traces = _relative_traces(traces, folder)
     log = _relative_log(log, folder) if log is not None else None
+    if several := _several_logs(log):
+        said.append(several)
     description = _describe(root) if root.is_dir() else _Description()
     extra: list[Path] = []
     places: list[Mapping[str, Fact]] = [gather.from_run_toml(description.document, RUN_FILE)]

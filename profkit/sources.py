@@ -14,6 +14,7 @@ from profkit.config import DEFAULT_STORE
 from profkit.errors import InputError
 from profkit.files import each_once
 from profkit.loading import ARGUMENT_FILES, RUN_FILE
+from profkit.parsers.discovery import run_files
 from profkit.parsers.log import find_logs
 from profkit.parsers.trace import find_traces
 from profkit.pipeline import analyse_path
@@ -43,7 +44,9 @@ def _runs_below(folder: Path) -> Iterator[Path]:
         if _is_run(inner):
             yield inner
         else:
-            yield from _runs_below(inner)
+            below = list(_runs_below(inner))
+            # Only where nothing has a usual name are files told by their content.
+            yield from below or ([inner] if run_files(inner) else [])
 
 
 def run_paths(path: Path) -> list[Path]:
@@ -57,8 +60,8 @@ def run_paths(path: Path) -> list[Path]:
     if not path.is_dir() or _is_run(path):
         return [path]
     found, _ = each_once(list(_runs_below(path)))  # a link such as "latest" is no further launch
-    if not found and not find_logs(path) and not find_traces(path):
-        raise InputError(f"{path}: holds neither a server log (server*.log) nor a trace (*.trace.json[.gz])")
+    if not found and not (files := run_files(path)):
+        raise InputError(files.nothing(path))
     # Traces in a folder of their own, and nothing that says where one run ends: one run.
     return found or [path]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from profkit.errors import InputError, Problem
 from profkit.files import each_once, named_again
+from profkit.parsers.sniff import is_trace
 from profkit.parsers.trace import worker
 from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry
 from profkit.parsers.trace.columns import CpuOps
@@ -66,9 +67,12 @@ def expand(paths: Sequence[Path | str]) -> list[Path | str]:
         if text == STDIN or "://" in text:
             found.append(text)
         elif Path(path).is_dir():
-            inside = find_traces(path) or _json_files(Path(path))
+            inside = find_traces(path) or _json_traces(Path(path))
             if not inside:
-                raise InputError(f"{text}: no *.trace.json or *.trace.json.gz below this folder; name the files")
+                raise InputError(
+                    f"{text}: no *.trace.json or *.trace.json.gz below this folder, and no other JSON file directly in "
+                    "it begins like a trace; name the files"
+                )
             found += inside
         elif not Path(path).exists() and any(c in text for c in "*?["):
             matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
@@ -80,9 +84,16 @@ def expand(paths: Sequence[Path | str]) -> list[Path | str]:
     return list(dict.fromkeys(found))
 
 
-def _json_files(folder: Path) -> list[Path]:
+def _json_traces(folder: Path) -> list[Path]:
     """Traces under names of one's own: JSON files directly in the folder that begin like one."""
-    return sorted(f for f in folder.iterdir() if f.is_file() and f.name.endswith((".json", ".json.gz")))
+    found = sorted(f for f in folder.iterdir() if f.is_file() and f.name.endswith((".json", ".json.gz", ".json.zst")))
+    return [f for f in found if _begins_like_one(f)]
+
+
+def _begins_like_one(file: Path) -> bool:
+    with contextlib.suppress(InputError):
+        return is_trace(file)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,33 +17,13 @@ if TYPE_CHECKING:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The runs below a folder: itself if it holds a log or traces, else each sub-folder that does, in order."""
-    from profkit.loading import RUN_FILE
-    from profkit.parsers.log import find_logs
-    from profkit.parsers.trace import find_traces
+    """The runs below a folder, or the folder itself: loading it says what is wrong with it."""
+    from profkit.sources import run_paths
 
-    if (folder / RUN_FILE).is_file() or any(log.parent == folder for log in find_logs(folder)):
+    try:
+        return run_paths(folder)
+    except InputError:
         return [folder]
-    inside = [
-        found
-        for sub in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-        for found in run_folders(sub)
-        if find_logs(found) or find_traces(found)
-    ]
-    direct = any(trace.parent == folder for trace in find_traces(folder))
-    return [folder] if direct or not inside else inside
-
-
-def traces_of_any_name(folder: Path) -> list[str]:
-    """Traces directly in a folder that holds nothing with a run's usual names."""
-    from profkit.parsers.log import find_logs
-    from profkit.parsers.sniff import is_trace
-    from profkit.parsers.trace import find_traces
-
-    if find_logs(folder) or find_traces(folder):
-        return []
-    inside = sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith((".json", ".json.gz")))
-    return [str(p) for p in inside if is_trace(p)]
 
 
 def load_runs(
@@ -62,9 +42,7 @@ def load_runs(
     files: list[str] = []
     for path in paths:
         if Path(path).is_dir():
-            own = traces_of_any_name(Path(path))
-            folders += [] if own else run_folders(Path(path))
-            files += own
+            folders += run_folders(Path(path))
         elif Path(path).exists():
             files.append(path)
         elif matches := sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute patterns too

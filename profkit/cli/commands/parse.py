@@ -59,7 +59,7 @@ def parse(
 
     _check(form, table, plots)
     messages = Messages(quiet, verbose)
-    files = expand(paths)
+    files = expand(paths, messages.note)
     if len(files) == 1 and files[0] != "-" and is_trace(files[0]):
         from profkit.cli.trace_tables import show
 
