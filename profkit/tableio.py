@@ -11,7 +11,7 @@ import pyarrow as pa
 from profkit.tabletext import CsvText, JsonText, lines
 
 # Rows turned into text at once, and the bytes that they may take.
-_SLICE: Final = 16_384
+_SLICE: Final = 32_768
 _ROOM: Final = 32 << 20
 
 

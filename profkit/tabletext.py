@@ -91,16 +91,21 @@ class Text(ABC):
         texts = pc.if_else(values.is_valid(), empty, self.null)
         if not len(filled):
             return texts
+        found = None if as_map else _distinct(values, ends, filled)
+        if found is None:
+            found = pa.array(np.arange(len(filled))), filled
+        which, rows = found
         known: dict[str, str] = {}
-        found = []
-        for value in values.take(pa.array(filled)).to_pylist():
+        made = []
+        for value in values.take(pa.array(rows)).to_pylist():
             key = repr(value)
             if key not in known:
                 known[key] = self.other(dict(value) if as_map else value)
-            found.append(known[key])
+            made.append(known[key])
         mask = np.zeros(len(values), bool)
         mask[filled] = True
-        return pc.replace_with_mask(texts, pa.array(mask), pa.array(found, pa.string()))
+        shown: Any = pa.array(made, pa.string())
+        return pc.replace_with_mask(texts, pa.array(mask), shown.take(which))
 
 
 class CsvText(Text):
@@ -182,6 +187,29 @@ def lines(columns: Sequence[Any], between: Sequence[str], rows: int) -> Any:
     return memoryview(data)[spans[0] : spans[-1]]
 
 
+def _distinct(values: Any, ends: Any, filled: Any) -> tuple[Any, Any] | None:
+    """Of the ``filled`` rows of a column of short lists: which distinct list each holds, and a row with each of them.
+
+    ``None`` where a list cannot be told from the numbers of its members put behind each other.
+    """
+    first, last = int(ends[0]), int(ends[-1])
+    kind = values.type.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+        return None
+    coded = values.values.slice(first, last - first).dictionary_encode()
+    # 0: no member there; 1: null.
+    members = np.append(pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 2, 0)
+    starts, lengths = ends[filled].astype(np.int64) - first, (ends[filled + 1] - ends[filled]).astype(np.int64)
+    base, longest = len(coded.dictionary) + 2, int(lengths.max())
+    if base**longest >= 1 << 62:
+        return None
+    key = np.zeros(len(filled), np.int64)
+    for place in range(longest):
+        key = key * base + members[np.where(place < lengths, starts + place, -1)]
+    _, rows, which = np.unique(key, return_index=True, return_inverse=True)
+    return pa.array(which.reshape(-1)), filled[rows]
+
+
 def _mended(values: Any, pattern: str, mend: Callable[[str], str], ordinary: Callable[[Any], Any] | None = None) -> Any:
     """``mend`` of the strings in which ``pattern`` occurs, ``ordinary`` of the others."""
     odd = pc.match_substring_regex(values, pattern)
@@ -199,6 +227,8 @@ def _floats(values: Any, null: str) -> Any:
     # Between these bounds Arrow and Python both write decimals without an exponent.
     simple = ((size >= 1e-4) & (size < 1e10)) | (size == 0)
     whole = simple & (np.floor(size) == size)
+    if whole.all() and not np.signbit(numbers).any():
+        return pc.binary_join_element_wise(pc.cast(pa.array(numbers.astype(np.int64)), pa.string()), ".0", "")
     texts = pc.cast(pa.array(np.where(simple, numbers, 0.0)), pa.string())
     if whole.any():
         texts = pc.binary_join_element_wise(texts, pc.if_else(pa.array(whole), ".0", ""), "")
