@@ -87,7 +87,7 @@ class Columns:
         metadata: list[Event] = []
         for table, group in route.groups.items():
             # Nearly always all or none of a table's events are complete ("X") ones.
-            groups[table] = [e for e in group if e.ph == "X"]
+            groups[table] = [e for e in group if e.ph == "X"] if table is not None else []
             if len(groups[table]) < len(group):
                 metadata += [e for e in group if e.ph == "M"]
         gpu, cpu, frames = groups["gpu_ops"], groups["cpu_ops"], groups["frames"]
@@ -207,6 +207,8 @@ class Columns:
         )
 
     def _add_collectives(self, events: Sequence[Event], gpu: list[Event], cpu: list[Event]) -> None:
+        if events and events[0].without_collectives:
+            return
         found = [e for e in events if e.args.collective is not None and e.ph == "X"]
         if not found:
             return

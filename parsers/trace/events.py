@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,7 +15,7 @@ ABSENT = Raw(b"")
 FRAME = "python_function"
 
 
-class Args(Struct, gc=False):
+class Args(Struct, gc=False, frozen=True):
     """The arguments that some table keeps. Integers may be written as text or as a float."""
 
     external_id: Number = msgspec.field(name="External id", default=None)
@@ -42,13 +42,13 @@ class Args(Struct, gc=False):
 NO_ARGS = Args()
 
 
-def _no_args() -> Args:
-    return NO_ARGS
-
-
 class Event(Struct, gc=False):
-    """One event of the trace-event format; times are kept as their text so that no digit is lost."""
+    """One event of the trace-event format; times are kept as their text so that no digit is lost.
 
+    ``without_collectives``: no event that was decoded together with this one names a collective.
+    """
+
+    without_collectives: ClassVar[bool] = False
     ph: str | None = None
     cat: str | None = None
     name: str | None = None
@@ -56,7 +56,7 @@ class Event(Struct, gc=False):
     tid: int | str | None = None
     ts: Raw = ABSENT
     dur: Raw = ABSENT
-    args: Args = msgspec.field(default_factory=_no_args)
+    args: Args = NO_ARGS
 
 
 _EVENT = msgspec.json.Decoder(Event)

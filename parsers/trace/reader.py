@@ -10,9 +10,10 @@ import msgspec
 
 from profkit.errors import InputError, Problem
 from profkit.jsonio import loads
-from profkit.parsers.trace.events import FRAME, Event, decode_events
+from profkit.parsers.trace.events import FRAME, Event
 from profkit.parsers.trace.scan import INCOMPLETE, Layout, find_array_end, find_events
 from profkit.parsers.trace.source import Source
+from profkit.parsers.trace.typed import ChunkDecoder
 from profkit.parsers.trace.walk import Walker
 
 # Chunks that stay in the processor's cache are read fastest: larger ones cost up to half as much again.
@@ -59,6 +60,7 @@ class Reader:
         self._base = -1  # place in the file of buffer[0]
         self._complete = False
         self._layout = Layout()
+        self._decoder = ChunkDecoder()
         self._walker = Walker(self._layout)
 
     def read(self) -> Document:
@@ -160,7 +162,7 @@ class Reader:
         text[self._begin - 1], text[stop] = _OPEN, _CLOSE
         try:
             with memoryview(text) as view:
-                events = decode_events(view[self._begin - 1 : stop + 1])
+                events = self._decoder.decode(view[self._begin - 1 : stop + 1])
                 if events and events[-1].cat == FRAME:
                     self._layout.learn_frame(text, self._begin, stop)
                 self._sink.add(events)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from profkit import tables
@@ -15,6 +16,8 @@ from profkit.parsers.trace.names import coordinates_of_label, split_label
 from profkit.parsers.trace.reader import CHUNK, Reader
 from profkit.parsers.trace.source import open_source
 from profkit.trace import Trace
+
+_PID = attrgetter("pid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class _Ranks:
 
     def add(self, events: list[Event]) -> None:
         """Take a chunk of events."""
-        pids = {e.pid for e in events}
+        pids = set(map(_PID, events))
         if not any(isinstance(pid, str) and split_label(pid) for pid in pids):
             self._of(None).add(events)
             return

@@ -63,10 +63,9 @@ class _Counted(io.RawIOBase):
         return False
 
     def readinto(self, view: Any) -> int:
-        data = self._file.read(len(view))
-        view[: len(data)] = data
-        self.count += len(data)
-        return len(data)
+        count = cast(io.BufferedReader, self._file).readinto(view)
+        self.count += count
+        return count
 
     def peek(self, size: int) -> bytes:
         file = cast(io.BufferedReader, self._file)
