@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from profkit.attribution import attribute
 from profkit.attribution.labels.dialect import NOTHING, marker_of
+from profkit.run import Fact, Facts
 from profkit.trace import Trace
-from tests.attribution_modes import record, scenario, worst_error
+from tests.attribution_modes import BASE, record, scenario, worst_error
 
 
 def anonymous(trace: Trace) -> Trace:
@@ -38,6 +40,57 @@ def test_large_and_small_forwards_make_a_ring(serving: dict[str, int]) -> None:
     reduces = {c.phase: c.calls_per_cycle for c in found.collectives if c.kind == "all_reduce"}
     assert reduces["verify"] == 20
     assert reduces["draft_extend"] == 2
+
+
+STANDALONE = [
+    # More layers than the target has, or fewer but more attention in one replay of the draft.
+    (14, {"num_steps": 1, "num_draft_tokens": 2}),
+    (14, {"num_steps": 3, "num_draft_tokens": 4, "prefill_before": (5,)}),
+    (14, {"num_steps": 5, "num_draft_tokens": 6, "batch_sizes": (1, 2)}),
+    (14, {"draft_graph": False, "extend_graph": False, "target_graph": False}),
+    (4, {"num_steps": 5, "num_draft_tokens": 6, "prefill_before": (5,)}),
+    (4, {"draft_graph": False, "extend_graph": False, "target_graph": False, "prefill_before": (5,)}),
+]
+
+
+@pytest.mark.parametrize(("layers", "serving"), STANDALONE)
+@pytest.mark.parametrize("evidence", ["markers", "launches"])
+def test_a_drafter_deeper_than_the_target_is_not_taken_for_it(
+    layers: int, serving: dict[str, Any], evidence: str
+) -> None:
+    drafter = replace(
+        BASE.drafter, layers=layers, architecture="LlamaForCausalLM", forward_compute_us=400.0,
+        extend_compute_us=430.0, conditional_acceptance=(0.5,) * 5,
+    )  # fmt: skip
+    one = scenario({"algorithm": "STANDALONE"} | serving, {"dialect": "none", "evidence": evidence}, drafter=drafter)
+    traces, truth = record(one)
+    found = attribute([anonymous(t) for t in traces])
+    assert [r.cycles for r in found.ranks] == [sum(not c.prefill for c in cycles) for cycles in truth.ranks]
+    assert worst_error(found, truth) < 0.01
+    assert {c.calls_per_cycle for c in found.collectives if (c.phase, c.kind) == ("verify", "all_reduce")} == {20}
+
+
+EAGER = {"draft_graph": False, "extend_graph": False, "target_graph": False}
+
+
+def test_a_drafter_slower_than_the_target_is_told_by_the_order_of_forwards() -> None:
+    slow = replace(BASE.drafter, layers=14, forward_compute_us=9000.0, extend_compute_us=9000.0)
+    one = {"algorithm": "STANDALONE", "num_steps": 2, "num_draft_tokens": 3} | EAGER
+    traces, truth = record(scenario(one, MARKERS, drafter=slow))
+    found = attribute([anonymous(t) for t in traces])
+    assert [r.cycles for r in found.ranks] == [len(c) for c in truth.ranks]
+    assert worst_error(found, truth) < 0.01
+
+
+def test_two_kinds_of_forward_alike_are_left_open() -> None:
+    """One eager forward of each model per cycle, and both take equally long: nothing tells which one verifies."""
+    alike = replace(BASE.drafter, layers=14, forward_compute_us=3300.0, extend_compute_us=3300.0)
+    one = {"algorithm": "STANDALONE", "num_steps": 1, "num_draft_tokens": 2} | EAGER
+    traces, _ = record(scenario(one, MARKERS, drafter=alike))
+    known = Facts({"speculative.algorithm": Fact("STANDALONE", "test")})
+    found = attribute([anonymous(t) for t in traces], facts=known)
+    assert found.cycle is None
+    assert all(r.labelled_by["none"] > 0.9 for r in found.ranks)
 
 
 def test_without_speculation_there_is_no_ring() -> None:

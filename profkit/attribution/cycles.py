@@ -72,7 +72,8 @@ def find_cycles(ops: Ops, labels: Labels) -> Cycles:
     used = [u for u, k in zip(used, keep, strict=True) if k]
     op_cycle = np.searchsorted(start, ops.start, side="right") - 1
     head = _head(ops, labels, int(start[0]))
-    kind = _kinds(ops, labels, op_cycle, forward, used, seen_before=head is not None)
+    begins = ops.name[sequence[first[keep]]]
+    kind = _kinds(ops, labels, op_cycle, forward, used, begins, seen_before=head is not None)
     batch = np.array([labels.batch[f] if f >= 0 else -1 for f in forward], np.int64)
     closed = False
     if len(start) == 1 and kind[0] == PARTIAL and _looks_whole(ops, labels, op_cycle):
@@ -157,8 +158,20 @@ def _first_work(phase: npt.NDArray[np.int8], first: int, stop: int) -> tuple[int
     return None
 
 
-def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, forward: Ints, used: list[int], *, seen_before: bool) -> list[str]:
-    """Which cycles are whole. A first cycle is, if the end of one before it was seen, or if it lacks nothing."""
+def _kinds(
+    ops: Ops,
+    labels: Labels,
+    op_cycle: Ints,
+    forward: Ints,
+    used: list[int],
+    begins: npt.NDArray[np.int32],
+    *,
+    seen_before: bool,
+) -> list[str]:
+    """Which cycles are whole. A first cycle is, if the end of one before it was seen, or if it lacks nothing.
+
+    ``begins`` is the name of the op that begins each cycle.
+    """
     count = len(forward)
     kind = [COUNTED] * count
     for c in np.unique(op_cycle[labels.prefill & (op_cycle >= 0)]).tolist():
@@ -166,16 +179,26 @@ def _kinds(ops: Ops, labels: Labels, op_cycle: Ints, forward: Ints, used: list[i
     kind[-1] = PARTIAL
     if count == 1 or kind[0] != COUNTED or seen_before:
         return kind
-    ops_in = np.bincount(op_cycle[op_cycle >= 0], minlength=count)
     batch = [labels.batch[f] if f >= 0 else -1 for f in forward]
     like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
-    few = bool(like) and ops_in[0] < WHOLE_SHARE * float(np.median(ops_in[like]))
+    few = bool(like) and _lacks(labels, op_cycle, count, like)
+    # A cycle that begins with another op than all others do lacks its first ones.
+    odd = len(set(begins[1:].tolist())) == 1 and len(begins) > 2 and begins[0] != begins[1]
     draft_missing = used[0] != DRAFT and DRAFT in used[1:]
     # Ops whose launch is not in the window, in a trace that links all others, were launched before it.
     first = op_cycle == 0
-    if draft_missing or few or (_unlinked(ops, first) and not _unlinked(ops, op_cycle > 0)):
+    if draft_missing or few or odd or (_unlinked(ops, first) and not _unlinked(ops, op_cycle > 0)):
         kind[0] = PARTIAL
     return kind
+
+
+def _lacks(labels: Labels, op_cycle: Ints, count: int, like: list[int]) -> bool:
+    """Whether the first cycle has fewer ops in forwards than those like it: any fewer, where those all agree."""
+    working = (op_cycle >= 0) & np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND, DECODE))
+    number = np.bincount(op_cycle[working], minlength=count)
+    if len(like) > 1 and len(set(number[like].tolist())) == 1:
+        return bool(number[0] < number[like[0]])
+    return bool(number[0] < WHOLE_SHARE * float(np.median(number[like])))
 
 
 def _unlinked(ops: Ops, where: Bools) -> bool:

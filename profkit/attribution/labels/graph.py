@@ -68,7 +68,10 @@ def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool 
     if not len(sequence.op):
         return
     found = forwards(sequence, on_host=on_host) if speculative is not False else []
-    if not found or not label_ring(sequence, labels, found):
+    ring = label_ring(sequence, labels, found, on_host=on_host) if found else False
+    if ring is None and speculative:
+        return  # drafts and verifies are there, but which are which cannot be told
+    if not ring:
         label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
     _label_other_streams(ops, labels, sequence)
 
@@ -300,6 +303,9 @@ class _Ring:
         elif right in ("D", "DE") or (right == "VP" and any(m.kind in ("D", "DE") for m in self.landmarks)):
             units = self.sequence.units(first, stop)
             self._set(units[-1].first if units else first, stop, DRAFT)
+        elif right == "VP":
+            copies = np.flatnonzero(self.sequence.copy_in[first:stop])
+            self._set(first + int(copies[0]) if len(copies) else stop, stop, VERIFY)
 
 
 def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:

@@ -46,6 +46,7 @@ class Sequence:
     gemm: Bools
     in_replay: Bools
     replay: Ints  # number of the replay, -1 outside
+    duration: Ints
     typical_attention: int  # attention kernels of the heaviest replay
 
     def model_extent(self, first: int, stop: int) -> tuple[int, int]:
@@ -107,6 +108,7 @@ def read_sequence(ops: Ops, labels: Labels) -> Sequence:
         gemm=ops.classes.mask("gemm")[order],
         in_replay=inside,
         replay=replay,
+        duration=ops.duration[order],
         typical_attention=int(heaviest),
     )
 
