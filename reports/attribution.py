@@ -188,11 +188,6 @@ def _sources(rank: RankResult) -> str:
     return ", ".join(used) or "–"
 
 
-def _rank_name(rank: RankResult, place: int) -> str:
-    parts = [f"{k}{v}" for k, v in (("dp", rank.dp), ("pp", rank.pp), ("tp", rank.tp)) if v is not None]
-    return " ".join(parts) if parts else f"rank {rank.rank if rank.rank is not None else place}"
-
-
 def _rank_sum(rank: RankResult, activity: str) -> float:
     """Mean us per cycle of one activity over all phases."""
     cells = [v for phase in rank.parts_ns.values() for a, v in phase.items() if a == activity and v is not None]
@@ -205,12 +200,12 @@ def _ranks(result: Attribution, style: Style) -> list[str]:
         f"{'hidden comm':>12}{'clock us':>16}  labelled by{style.end}"
     ]
     shown = list(zip(result.ranks, result.clock_offsets_us, strict=True))[:MOST_RANKS]
-    for place, (rank, clock) in enumerate(shown):
+    for rank, clock in shown:
         wall = microseconds(rank.wall_ns / rank.cycles / 1000) if rank.cycles else "–"
         hidden = microseconds(rank.overlapped_comm_ns / rank.cycles / 1000) if rank.cycles else "–"
         offset = "–" if clock.offset is None or clock.spread is None else f"{clock.offset:+.1f} ±{clock.spread:.1f}"
         lines.append(
-            f"  {_rank_name(rank, place):<15}{rank.cycles:>7}{sum(rank.dropped.values()):>9}{wall:>12}"
+            f"  {visible(rank.name, 15):<15}{rank.cycles:>7}{sum(rank.dropped.values()):>9}{wall:>12}"
             f"{microseconds(_rank_sum(rank, 'allreduce')):>12}{microseconds(_rank_sum(rank, 'idle')):>10}{hidden:>12}"
             f"{offset:>16}  {_sources(rank)}"
         )
@@ -310,7 +305,7 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
         ["rank", "cycles", "left out", "cycle us", "all-reduce us", "idle us", "labelled by"],
         [
             [
-                _rank_name(r, i),
+                r.name,
                 str(r.cycles),
                 str(sum(r.dropped.values())),
                 microseconds(r.wall_ns / r.cycles / 1000) if r.cycles else "–",
@@ -318,7 +313,7 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
                 microseconds(_rank_sum(r, "idle")),
                 _sources(r).replace("_", "\\_"),
             ]
-            for i, r in enumerate(result.ranks)
+            for r in result.ranks
         ],
     )
     if result.findings:

@@ -92,7 +92,7 @@ def _timeline(result: Attribution, theme: Theme) -> Figure | None:
             spans = [(s / 1000, d / 1000) for s, d, _, a in lane.segments if a == activity]
             if spans:
                 axes.broken_barh(spans, (place - 0.4, 0.8), facecolors=theme.activities[activity], linewidth=0)
-    axes.set_yticks(range(len(lanes) + 1), ["phase", *(f"rank {lane.rank}" for lane in lanes)])
+    axes.set_yticks(range(len(lanes) + 1), ["phase", *(style.text(lane.name, 20) for lane in lanes)])
     axes.set_ylim(len(lanes) + 0.6, -0.6)
     axes.set_xlim(0, max(lane.wall_us for lane in lanes) / 1000)
     seen = {a for lane in lanes for *_, a in lane.segments}

@@ -42,6 +42,7 @@ class _Lane:
 
     pid: str
     number: int  # of the rank in the tables
+    group: int  # ranks of one group share collectives
     move: int
     cycles: tuple[int, ...]  # ordinals of this rank
 
@@ -96,6 +97,7 @@ def _lanes(result: Attribution, chosen: Sequence[ChosenCycle]) -> tuple[list[_La
         _Lane(
             process_label(info, place),
             numbers[place],
+            result.ranks[place].group,
             corrected[place] - origin,
             tuple(int(c.members[place]["cycle"]) for c in chosen if place in c.members),
         )
@@ -180,10 +182,10 @@ def _write_collectives(sink: EventSink, result: Attribution, lanes: Sequence[_La
         for row in sorted(_of(result.calls, lane), key=lambda r: r["start_ns"]):
             _write_call(sink, lane, row)
             if row["transfer_ns"] is not None and row["aligned_cycle"] is not None:
-                key = (row["aligned_cycle"], row["phase"], row["kind"], row["ordinal"])
+                key = (lane.group, row["aligned_cycle"], row["phase"], row["kind"], row["ordinal"])
                 members.setdefault(key, []).append((row["start_ns"] + lane.move, lane))
     for number, (key, found) in enumerate(members.items(), 1):
-        _write_flow(sink, number, f"{key[2]} {key[3]}", sorted(found, key=lambda f: (f[0], f[1].number)))
+        _write_flow(sink, number, f"{key[3]} {key[4]}", sorted(found, key=lambda f: (f[0], f[1].number)))
 
 
 def _write_call(sink: EventSink, lane: _Lane, row: Mapping[str, Any]) -> None:

@@ -287,12 +287,12 @@ def arrange(traces: Sequence[Trace]) -> tuple[Trace, ...]:
     seen: dict[tuple[object, ...], int] = {}
     for trace in traces:
         info = trace.info
-        key = (info.rank, info.dp, info.pp, info.stage, info.profile_id)
+        key = (info.rank, info.dp, info.pp, info.ep, info.stage, info.profile_id)
         seen[key] = seen.get(key, 0) + 1
     result = []
     for trace in sorted(traces, key=order):
         info = trace.info
-        count = seen[info.rank, info.dp, info.pp, info.stage, info.profile_id]
+        count = seen[info.rank, info.dp, info.pp, info.ep, info.stage, info.profile_id]
         if count > 1 and info.rank is not None:
             problem = Problem("duplicate_rank", count, f"rank {info.rank} occurs {count} times among the files")
             trace = replace(trace, info=replace(info, problems=(*info.problems, problem)))

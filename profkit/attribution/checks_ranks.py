@@ -9,11 +9,12 @@ import numpy as np
 
 from profkit.attribution.cycles import PARTIAL
 from profkit.attribution.groups import Group
+from profkit.attribution.naming import called, group_name, numbered_by_rank, rank_names, rank_number
 from profkit.attribution.rank import RankAnalysis
-from profkit.attribution.summary import rank_number
 from profkit.finding import Finding
 
 STRAGGLER_SHARE: Final = 0.5
+MOST_NAMED: Final = 8
 
 
 def _place(rank: RankAnalysis) -> str:
@@ -22,6 +23,7 @@ def _place(rank: RankAnalysis) -> str:
 
 def group_findings(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> Iterator[Finding]:
     """Alignment, unequal ranks, stragglers, arrival skew, absent ranks."""
+    yield from _numbering(ranks)
     for group in groups:
         yield from _absent(ranks, group)
         if len(group.ranks) < 2:
@@ -31,9 +33,28 @@ def group_findings(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> It
             yield from _straggler(ranks, group)
 
 
+def _numbering(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
+    """What ranks go by where their own numbers do not tell them apart."""
+    infos = [r.info for r in ranks]
+    if len(ranks) < 2 or numbered_by_rank(infos):
+        return
+    named = any(i.rank is not None for i in infos)
+    why = "Rank numbers repeat over replicas or stages" if named else "The traces do not say which ranks they are of"
+    names = ", ".join(f"{n}: {name}" for n, name in enumerate(rank_names(infos)[:MOST_NAMED]))
+    listed = f" ({names}{', ...' * (len(infos) > MOST_NAMED)})" if named else ""
+    taken = "" if named else ", and are taken as ranks of one group"
+    yield Finding(
+        "ranks_renumbered",
+        "info" if named else "warning",
+        f"{why}{taken}: in tables they go by their place{listed}.",
+        () if named else tuple(_place(r) for r in ranks[:MOST_NAMED]),
+    )
+
+
 def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
     """Ranks that should be there and are not: what the others show of a call is its transfer and a part of the wait."""
     here = len(group.ranks)
+    whose = group_name([r.info for r in ranks], group.ranks)
     if group.world == here:
         if group.parties is not None:
             yield Finding(
@@ -48,8 +69,8 @@ def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
             yield Finding(
                 "group_size_unknown",
                 "warning",
-                f"Nothing says whether these {here} ranks are all of their group: transfer times are at most what is "
-                "shown, waiting at least.",
+                f"Nothing says whether these {here} ranks{whose} are all of their group: transfer times are at most "
+                "what is shown, waiting at least.",
                 tuple(_place(ranks[i]) for i in group.ranks[:8]),
                 {"present": here},
             )
@@ -62,7 +83,7 @@ def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
     yield Finding(
         "ranks_missing",
         "warning",
-        f"{here} of {group.world} ranks are here{_missing(ranks, group)}; {means}.",
+        f"{here} of {group.world} ranks{whose} are here{_missing(ranks, group)}; {means}.",
         tuple(_place(ranks[i]) for i in group.ranks[:8]),
         {"present": here, "world": group.world},
     )
@@ -81,26 +102,29 @@ def _missing(ranks: Sequence[RankAnalysis], group: Group) -> str:
 
 def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
     matched = group.matched
-    numbers = [rank_number(ranks, i) for i in group.ranks]
+    infos = [r.info for r in ranks]
+    numbers = [called(infos, i) for i in group.ranks]
+    whose = group_name(infos, group.ranks)
     unclear = [n for n, a in zip(numbers, matched.alignment, strict=True) if a.shift is None]
     if unclear:
         yield Finding(
             "alignment_ambiguous",
             "warning",
-            f"Cycles of rank {', '.join(map(str, unclear))} cannot be matched to the other ranks' with certainty: no "
+            f"Cycles of {', '.join(unclear)} cannot be matched to the other ranks' with certainty: no "
             "transfer and waiting times are given.",
             tuple(_place(ranks[i]) for i in group.ranks),
         )
     else:
         moved = [(n, a.shift) for n, a in zip(numbers, matched.alignment, strict=True) if a.shift]
-        shifts = ", ".join(f"rank {n}: {s:+d}" for n, s in moved)
+        shifts = ", ".join(f"{n}: {s:+d}" for n, s in moved)
         worst = max((a.spread_ns or 0.0) for a in matched.alignment)
         clock = any(a.how == "clock" for a in matched.alignment)
         means = "with the help of the host clock" if clock else "by their ends"
         yield Finding(
             "ranks_aligned",
             "info",
-            f"Cycles of {len(numbers)} ranks matched through their collectives, {means} ({shifts or 'no shift'}).",
+            f"Cycles of {len(numbers)} ranks{whose} matched through their collectives, {means} "
+            f"({shifts or 'no shift'}).",
             (),
             {"worst_spread_us": worst / 1000.0, "calls_matched": matched.calls},
         )
@@ -108,14 +132,15 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
         yield Finding(
             "collectives_unequal",
             "warning",
-            f"In {len(matched.unequal)} cycles the ranks' numbers of collectives differ: these cycles are not matched.",
+            f"In {len(matched.unequal)} cycles the numbers of collectives of the ranks{whose} differ: these cycles are "
+            "not matched.",
             tuple(_place(ranks[i]) for i in group.ranks),
             {"cycles": len(matched.unequal)},
         )
     counts = {len(ranks[i].cycles) for i in group.ranks}
     if len(counts) > 1:
-        each = ", ".join(f"rank {n}: {len(ranks[i].cycles)}" for n, i in zip(numbers, group.ranks, strict=True))
-        yield Finding("cycle_counts_differ", "info", f"The ranks recorded different numbers of cycles ({each}).")
+        each = ", ".join(f"{n}: {len(ranks[i].cycles)}" for n, i in zip(numbers, group.ranks, strict=True))
+        yield Finding("cycle_counts_differ", "info", f"The ranks{whose} recorded different numbers of cycles ({each}).")
 
 
 def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
@@ -123,7 +148,9 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
     if not matched.calls:
         return
     spread = max((o.spread for o in matched.offset if o is not None), default=0.0)
-    numbers = [rank_number(ranks, i) for i in group.ranks]
+    infos = [r.info for r in ranks]
+    numbers = [rank_number(infos, i) for i in group.ranks]
+    whose = group_name(infos, group.ranks)
     skew = matched.arrival_skew
     figures: dict[str, float | int | None] = {
         "arrival_skew_us": None if skew is None else skew / 1000.0,
@@ -143,8 +170,8 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
         yield Finding(
             "straggler",
             "warning" if severe else "info",
-            f"Rank {numbers[last]} arrives last in {share:.0%} of the collectives; the others wait "
-            f"{np.mean(others) / 1000.0:.1f} us per call for it.",
+            f"{_capital(called(infos, group.ranks[last]))} arrives last in {share:.0%} of the collectives; the others "
+            f"wait {np.mean(others) / 1000.0:.1f} us per call for it.",
             (_place(ranks[group.ranks[last]]),),
             {"rank": numbers[last], "share": share, "wait_us": float(np.mean(others)) / 1000.0, **figures},
         )
@@ -152,11 +179,16 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
         yield Finding(
             "arrival_skew",
             "info",
-            f"Ranks arrive at collectives {skew / 1000.0:.1f} us apart (median; clocks are known to "
+            f"Ranks{whose} arrive at collectives {skew / 1000.0:.1f} us apart (median; clocks are known to "
             f"{spread / 1000.0:.1f} us); no rank is always the last.",
             (),
             {"mean_wait_us": mean / 1000.0, **figures},
         )
+
+
+def _capital(text: str) -> str:
+    """``rank 3`` begins a sentence with a capital letter, coordinates are left alone."""
+    return text.capitalize() if text.startswith("rank") else text
 
 
 def _cycles_of(ranks: Sequence[RankAnalysis], group: Group) -> int:

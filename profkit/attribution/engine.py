@@ -12,6 +12,7 @@ from profkit.attribution import checks, checks_ranks, summary
 from profkit.attribution.calls import RankCalls, plain_calls, read_calls
 from profkit.attribution.groups import Group, match_groups
 from profkit.attribution.labels.annotation import annotates_work
+from profkit.attribution.naming import rank_names, rank_number
 from profkit.attribution.rank import RankAnalysis, analyse_rank
 from profkit.attribution.result import Attribution, CycleSummary
 from profkit.attribution.selection import select_traces
@@ -106,15 +107,14 @@ def _result(
 ) -> Attribution:
     where = {i: (g, p) for g in groups for p, i in enumerate(g.ranks)}
     group_of = {i: (n, g) for n, g in enumerate(groups) for i in g.ranks}
-    numbers = [summary.rank_number(ranks, i) for i in range(len(ranks))]
+    infos = [r.info for r in ranks]
+    numbers, names = [rank_number(infos, i) for i in range(len(ranks))], rank_names(infos)
     shifts = [where[i][0].shared_shift(where[i][1]) for i in range(len(ranks))]
     order = {"problem": 0, "warning": 1, "info": 2}
     findings = sorted(findings, key=lambda f: order[f.severity])
     return Attribution(
         inputs=tuple(r.info for r in ranks),
-        ranks=tuple(
-            summary.rank_result(r, n, *group_of[i]) for i, (r, n) in enumerate(zip(ranks, numbers, strict=True))
-        ),
+        ranks=tuple(summary.rank_result(r, numbers[i], names[i], *group_of[i]) for i, r in enumerate(ranks)),
         cycle=cycle,
         by_batch=summary.by_batch(ranks),
         collectives=summary.collective_summaries(ranks, calls, groups),

@@ -36,7 +36,8 @@ class RankResult:
     """One rank: sums over its counted cycles; ``parts_ns`` adds up to ``wall_ns`` exactly.
 
     A phase that did not run is 0, one that could not be observed is ``None``. ``number`` is what the rank goes by in
-    tables and findings: its own rank where all are known and distinct, else its place in the inputs. Collectives are
+    tables and findings: its own rank where all are known and distinct, else its place in the inputs; ``name`` (``dp1
+    tp0``) is for people, and no two ranks have the same. Collectives are
     compared among the ranks of one ``group``, which has ``group_size`` ranks when all are there (``None``: not said);
     ``transfer_is`` says whether the least duration over those at hand is the transfer or only bounds it from above.
     """
@@ -55,6 +56,7 @@ class RankResult:
     boundary: str  # which op starts a cycle, in words
     time_source: str  # gpu, or cpu for traces without a GPU
     number: int = 0
+    name: str = "rank 0"
     group: int = 0
     group_size: int | None = None
     transfer_is: TransferIs | None = None

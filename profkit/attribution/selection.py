@@ -9,7 +9,33 @@ from profkit.trace import Trace
 
 def _coordinates(trace: Trace) -> tuple[int | None, ...]:
     info = trace.info
-    return (info.rank, info.dp, info.pp, info.tp)
+    return (info.rank, info.dp, info.pp, info.tp, info.ep)
+
+
+def _without_copies(traces: Sequence[Trace], warnings: list[str]) -> list[Trace]:
+    """The traces without those whose file holds the same bytes as another's; the name that says most is kept."""
+    alike: dict[tuple[object, ...], list[Trace]] = {}
+    for trace in traces:
+        # Members of one archive, and ranks of one merged file, share the file's key.
+        key: tuple[object, ...] = (
+            trace.info.content_key or trace.info.path,
+            trace.info.path.partition("!")[2],
+            trace.extra.get("label"),
+        )
+        alike.setdefault(key, []).append(trace)
+    kept: set[int] = set()
+    for copies in alike.values():
+        best = max(copies, key=_said)
+        same = [t.info.path for t in copies if t.info.path != best.info.path]
+        warnings.extend(f"{path}: the same recording as {best.info.path}; left out" for path in same)
+        kept.update(id(t) for t in copies if t.info.path == best.info.path)
+    return [t for t in traces if id(t) in kept]
+
+
+def _said(trace: Trace) -> int:
+    """How much a trace's name says."""
+    info = trace.info
+    return sum(part is not None for part in (*_coordinates(trace), info.profile_id, info.stage))
 
 
 def _one_profile(traces: Sequence[Trace], warnings: list[str]) -> list[Trace]:
@@ -34,10 +60,10 @@ def select_traces(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str
     """Choose the traces to attribute together; returns them and what was left out, in sentences.
 
     Prefill-stage files are left out where decode-stage files exist, captures of graphs always (their kernels did not
-    run), profiles other than the one with the most ranks, and repeated ranks. Order is kept.
+    run), copies of a file, profiles other than the one with the most ranks, and repeated ranks. Order is kept.
     """
     warnings: list[str] = []
-    chosen = list(traces)
+    chosen = _without_copies(traces, warnings)
     if captures := [t for t in chosen if t.info.kind == "capture"]:
         warnings.append(f"{len(captures)} graph-capture trace(s) left out: their kernels did not run")
         chosen = [t for t in chosen if t.info.kind != "capture"]

@@ -16,6 +16,7 @@ from profkit.attribution.cycles import PARTIAL, PREFILL
 from profkit.attribution.groups import Group
 from profkit.attribution.idle import CAUSES
 from profkit.attribution.labels import UNLABELLED
+from profkit.attribution.naming import rank_number
 from profkit.attribution.rank import RankAnalysis
 from profkit.attribution.result import (
     BatchSummary,
@@ -32,13 +33,6 @@ from profkit.words import ACTIVITIES, HEADLINE_PARTS, LABEL_SOURCES, PHASES, Hea
 Ints = npt.NDArray[np.int64]
 # With more unlabelled time than this, a phase without time may only be unseen.
 UNSEEN_SHARE = 0.02
-
-
-def rank_number(ranks: Sequence[RankAnalysis], index: int) -> int:
-    """The number a rank goes by in results: its own if all are known and distinct, else its place in the inputs."""
-    numbers = [r.info.rank for r in ranks]
-    own = numbers[index]
-    return own if own is not None and len(set(numbers)) == len(numbers) else index
 
 
 # --- tables -----------------------------------------------------------------------------------------
@@ -206,7 +200,7 @@ def wall_us(wall: Ints) -> WallUs:
     return WallUs(float(wall.sum()) / len(wall) / 1000.0, p10, p50, p90, p99)
 
 
-def rank_result(rank: RankAnalysis, number: int, place: int, group: Group) -> RankResult:
+def rank_result(rank: RankAnalysis, number: int, name: str, place: int, group: Group) -> RankResult:
     """Sums over the rank's counted cycles; ``place`` is that of its group among the groups."""
     counted = rank.cycles.counted()
     kinds = Counter(rank.cycles.kind)
@@ -229,6 +223,7 @@ def rank_result(rank: RankAnalysis, number: int, place: int, group: Group) -> Ra
         else rank.cycles.boundary,
         time_source=rank.time_source,
         number=number,
+        name=name,
         group=place,
         group_size=group.world,
         transfer_is=group.transfer_is,
@@ -370,15 +365,17 @@ def bus_bandwidth(kind: str, message: int | None, transfer_us: float | None, ran
 def clock_offsets(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> tuple[ClockOffset, ...]:
     """Offsets against the first rank of each group, in us."""
     rows: dict[int, ClockOffset] = {}
+    infos = [r.info for r in ranks]
+    numbers = [rank_number(infos, i) for i in range(len(infos))]
     for group in groups:
         first = group.matched.offset[0] if len(group.ranks) > 1 else None
         for place, i in enumerate(group.ranks):
             mine = group.matched.offset[place]
             if mine is None or first is None:
-                rows[i] = ClockOffset(rank_number(ranks, i), None, None)
+                rows[i] = ClockOffset(numbers[i], None, None)
             elif not place:
-                rows[i] = ClockOffset(rank_number(ranks, i), 0.0, 0.0)
+                rows[i] = ClockOffset(numbers[i], 0.0, 0.0)
             else:
                 offset, spread = mine.offset - first.offset, max(mine.spread, first.spread)
-                rows[i] = ClockOffset(rank_number(ranks, i), offset / 1000.0, spread / 1000.0)
+                rows[i] = ClockOffset(numbers[i], offset / 1000.0, spread / 1000.0)
     return tuple(rows[i] for i in sorted(rows))

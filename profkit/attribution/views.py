@@ -20,13 +20,14 @@ class Lane:
     """One rank's share of a cycle: segments as (start us, length us, phase, activity), from the cycle's start."""
 
     rank: int
+    name: str
     cycle: int
     wall_us: float
     segments: tuple[tuple[float, float, Phase, Activity], ...]
 
 
 def median_cycle(result: Attribution) -> tuple[Lane, ...]:
-    """The cycle whose wall is nearest to the median of the headline's cycles, on every rank that has it.
+    """The cycle whose wall is nearest to the median of the headline's cycles, on every rank of its group that has it.
 
     Ranks are lined up at the cycle's start on each of them. Without aligned cycles only the first rank is shown.
     """
@@ -42,16 +43,21 @@ def median_cycle(result: Attribution) -> tuple[Lane, ...]:
     if pd.isna(chosen["aligned_cycle"]):
         rows = first[first["cycle"] == chosen["cycle"]]
     else:
-        rows = counted[counted["aligned_cycle"] == chosen["aligned_cycle"]].head(MOST_RANKS)
+        # Ordinals are shared within a group: another group's cycle of the same number is another cycle.
+        group = {r.number: r.group for r in result.ranks}
+        same_group = counted["rank"].map(group) == group[int(chosen["rank"])]
+        rows = counted[(counted["aligned_cycle"] == chosen["aligned_cycle"]) & same_group].head(MOST_RANKS)
     segments = result.segments.to_pandas()
-    return tuple(_lane(row, segments) for _, row in rows.iterrows())
+    names = {r.number: r.name for r in result.ranks}
+    return tuple(_lane(row, segments, names[int(row["rank"])]) for _, row in rows.iterrows())
 
 
-def _lane(row: Any, segments: pd.DataFrame) -> Lane:
+def _lane(row: Any, segments: pd.DataFrame, name: str) -> Lane:
     mine = segments[(segments["rank"] == row["rank"]) & (segments["cycle"] == row["cycle"])]
     start = int(row["start_ns"])
     return Lane(
         rank=int(row["rank"]),
+        name=name,
         cycle=int(row["cycle"]),
         wall_us=float(row["wall"]) / 1000.0,
         segments=tuple(

@@ -15,7 +15,7 @@ WORDS = ("median", "worst", "all")
 
 @dataclass(frozen=True, slots=True)
 class ChosenCycle:
-    """One cycle on every rank that has it.
+    """One cycle on every rank of a group that has it; ranks of other groups run cycles of their own.
 
     ``number`` is the ordinal that the ranks share (each rank's own where they could not be aligned); ``members`` maps
     the position of an input to its row of the cycles table (``cycle``, ``start_ns``, ``end_ns``, ``batch_size``,
@@ -50,15 +50,15 @@ def rank_positions(result: Attribution) -> dict[int, int]:
 
 
 def cycles_over_ranks(result: Attribution) -> list[ChosenCycle]:
-    """All cycles in order, each with its member on every rank."""
+    """All cycles in order, each with its member on every rank of its group."""
     where = rank_positions(result)
     table: pd.DataFrame = result.cycles.to_pandas()
     aligned = bool(len(table)) and bool(table["aligned_cycle"].notna().all())
-    found: dict[int, dict[int, dict[str, Any]]] = {}
+    found: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
     for row in result.cycles.to_pylist():
-        number = row["aligned_cycle"] if aligned else row["cycle"]
-        found.setdefault(int(number), {})[where[row["rank"]]] = row
-    return [ChosenCycle(n, dict(sorted(found[n].items()))) for n in sorted(found)]
+        number, place = row["aligned_cycle"] if aligned else row["cycle"], where[row["rank"]]
+        found.setdefault((int(number), result.ranks[place].group), {})[place] = row
+    return [ChosenCycle(number, dict(sorted(found[number, group].items()))) for number, group in sorted(found)]
 
 
 def choose(result: Attribution, which: str) -> tuple[ChosenCycle, ...]:

@@ -38,10 +38,8 @@ class _Words:
 
 
 def rank_label(result: Attribution, place: int) -> str:
-    """``tp3``, with the coordinates that differ from a single group in front: ``dp0 tp3``."""
-    info = result.inputs[place]
-    parts = [f"{k}{v}" for k, v in (("dp", info.dp), ("pp", info.pp), ("tp", info.tp)) if v is not None]
-    return " ".join(parts) or f"rank {info.rank if info.rank is not None else place}"
+    """``tp3``, with replica and stage in front where they are known: ``dp0 tp3``."""
+    return result.ranks[place].name
 
 
 def timeline(
@@ -55,12 +53,12 @@ def timeline(
     """
     names, classes = _Words(), _Words()
     shown: list[dict[str, Any]] = []
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     by_path = {t.info.path: t for t in traces or ()}
     for word in which:
         for cycle in choose(result, word):
-            if cycle.number not in seen:
-                seen.add(cycle.number)
+            if (key := (cycle.number, next(iter(cycle.members)))) not in seen:
+                seen.add(key)
                 shown.append(_cycle(result, by_path, cycle, word, names, classes))
     return {
         "phases": list(PHASES),

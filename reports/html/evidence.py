@@ -81,11 +81,9 @@ def ranks(result: Attribution | None, shown: Sequence[Mapping[str, Any]]) -> Ite
             return us(total / cycles / 1000) if cycles else NOT_KNOWN
 
         parts = {a: sum(p[a] or 0 for p in rank.parts_ns.values()) for a in ACTIVITIES}
-        places = {"dp": rank.dp, "pp": rank.pp, "tp": rank.tp, "ep": rank.ep}
-        name = " ".join(f"{k}{v}" for k, v in places.items() if v is not None) or f"rank {rank.rank}"
         known = clock.offset is not None and clock.spread is not None
         yield {
-            "name": name,
+            "name": rank.name,
             "cycles": str(cycles),
             "dropped": str(sum(rank.dropped.values())),
             "wall": mean(rank.wall_ns),
