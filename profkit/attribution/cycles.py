@@ -19,6 +19,8 @@ PARTIAL: Final = "partial"
 PREFILL: Final = "prefill"
 # A first cycle with fewer ops than this share of its like had already begun when recording started.
 WHOLE_SHARE: Final = 0.98
+# So many ops at the begin of a first cycle are looked at for the one that begins all others.
+_FEW: Final = 4
 DECODING: Final = (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE)
 
 
@@ -72,7 +74,7 @@ def find_cycles(ops: Ops, labels: Labels) -> Cycles:
     used = [u for u, k in zip(used, keep, strict=True) if k]
     op_cycle = np.searchsorted(start, ops.start, side="right") - 1
     head = _head(ops, labels, int(start[0]))
-    begins = ops.name[sequence[first[keep]]]
+    begins = [ops.name[sequence[at : at + _FEW]] for at in first[keep].tolist()]
     kind = _kinds(ops, labels, op_cycle, forward, used, begins, seen_before=head is not None)
     batch = np.array([labels.batch[f] if f >= 0 else -1 for f in forward], np.int64)
     closed = False
@@ -164,13 +166,13 @@ def _kinds(
     op_cycle: Ints,
     forward: Ints,
     used: list[int],
-    begins: npt.NDArray[np.int32],
+    begins: list[npt.NDArray[np.int32]],
     *,
     seen_before: bool,
 ) -> list[str]:
     """Which cycles are whole. A first cycle is, if the end of one before it was seen, or if it lacks nothing.
 
-    ``begins`` is the name of the op that begins each cycle.
+    ``begins`` holds the names of the ops that begin each cycle.
     """
     count = len(forward)
     kind = [COUNTED] * count
@@ -183,7 +185,8 @@ def _kinds(
     like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
     few = bool(like) and _lacks(labels, op_cycle, count, like)
     # A cycle that begins with another op than all others do lacks its first ones.
-    odd = len(set(begins[1:].tolist())) == 1 and len(begins) > 2 and begins[0] != begins[1]
+    usual = {int(names[0]) for names in begins[1:]}
+    odd = len(usual) == 1 and len(begins) > 2 and not usual & set(begins[0].tolist())
     draft_missing = used[0] != DRAFT and DRAFT in used[1:]
     # Ops whose launch is not in the window, in a trace that links all others, were launched before it.
     first = op_cycle == 0

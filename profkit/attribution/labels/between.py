@@ -49,7 +49,13 @@ def label_between(
     prefill_batch = np.unique(flow.batch_of[flow.role == PREFILL])
     labels.set(in_batch & np.isin(batch, prefill_batch[prefill_batch >= 0]), OTHER, source, prefill=True)
     if not spans.has("draft"):
-        _label_choice(evidence, between & (before == DRAFT) & (after == VERIFY), place, labels, source)
+        _label_choice(evidence, between & (before == DRAFT) & (after == VERIFY), place, labels, DRAFT, source)
+    if not spans.has("draft_extend"):
+        steps = between & (before == DRAFT_EXTEND)
+        labels.set(steps & (after == DRAFT_EXTEND), DRAFT_EXTEND, source)
+        _label_choice(evidence, steps & (after != DRAFT_EXTEND), place, labels, DRAFT_EXTEND, source)
+        begun = between & (before == VERIFY) & (after == DRAFT_EXTEND) & evidence.extends
+        _label_from(evidence, begun, between & (before == VERIFY), place, labels, source)
     _label_drafting(
         evidence, in_batch, batch * (len(flow.rows) + 1) + place + 1, after, labels, source, staged=spans.has("draft")
     )
@@ -126,10 +132,33 @@ def _label_drafting(
     labels.set(mine & (evidence.moment < begin[gap_of]), OTHER, source)
 
 
-def _label_choice(
-    evidence: Evidence, gap: npt.NDArray[np.bool_], place: Ints, labels: Labels, source: LabelSource
+def _label_from(
+    evidence: Evidence,
+    begins: npt.NDArray[np.bool_],
+    gap: npt.NDArray[np.bool_],
+    place: Ints,
+    labels: Labels,
+    source: LabelSource,
 ) -> None:
-    """Between a block draft's step and the verify: the choice of the drafted tokens, where no graph holds it."""
+    """After a verify: from the kernel that begins a draft_extend on, its preparation."""
+    if not begins.any():
+        return
+    keys, inverse = np.unique(place[begins], return_inverse=True)
+    first = np.full(len(keys), np.iinfo(np.int64).max)
+    np.minimum.at(first, inverse.reshape(-1), evidence.moment[begins])
+    spot = np.minimum(np.searchsorted(keys, place), len(keys) - 1)
+    labels.set(gap & (keys[spot] == place) & (evidence.moment >= first[spot]), DRAFT_EXTEND, source)
+
+
+def _label_choice(
+    evidence: Evidence,
+    gap: npt.NDArray[np.bool_],
+    place: Ints,
+    labels: Labels,
+    phase: int,
+    source: LabelSource,
+) -> None:
+    """After a step of the drafter: the choice of tokens that belongs to it, where neither graph nor span holds it."""
     works = gap & evidence.computes & labels.open()
     if not works.any():
         return
@@ -142,4 +171,4 @@ def _label_choice(
     works &= evidence.moment < prepared[gap_of]
     last = np.full(len(keys), -1, np.int64)
     np.maximum.at(last, gap_of[works], evidence.moment[works])
-    labels.set(gap & (evidence.moment <= last[gap_of]), DRAFT, source)
+    labels.set(gap & (evidence.moment <= last[gap_of]), phase, source)

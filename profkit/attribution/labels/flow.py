@@ -27,7 +27,7 @@ class Evidence:
 
     ``opens`` begins or continues a draft, ``closes`` is a draft's last kernel, ``samples`` picks tokens, ``prepares``
     brings the host's drafts or places them. ``windows`` and else ``embeds`` begin the draft of a block drafter,
-    ``computes`` is model work.
+    ``computes`` is model work or a choice of tokens, ``extends`` begins or continues a draft_extend.
     """
 
     moment: Ints
@@ -40,6 +40,7 @@ class Evidence:
     windows: npt.NDArray[np.bool_]
     embeds: npt.NDArray[np.bool_]
     computes: npt.NDArray[np.bool_]
+    extends: npt.NDArray[np.bool_]
 
 
 def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
@@ -53,6 +54,7 @@ def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
     return Evidence(
         moment, thread, opens, closes, samples, prepares | copies_from_host(ops), ops.duration,
         windows, ops.classes.mask("embedding"), ops.classes.mask("gemm", "comm", "sampling") & ~prepares,
+        np.array([m in ("draft_extend_begin", "draft_extend") for m in markers] or [False], np.bool_)[ops.name],
     )  # fmt: skip
 
 

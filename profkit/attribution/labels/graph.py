@@ -36,6 +36,8 @@ Ints = npt.NDArray[np.int64]
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
+# The GPU waits at least so long for a scheduler that does not run ahead.
+_PAUSE_NS: Final = 50_000
 # Models with fewer layers than this are too small to tell a prefill by its attention.
 _LEAST_LAYERS: Final = 4
 
@@ -84,6 +86,7 @@ class _Ring:
         self.vllm = any(m.kind == "VD" for m in landmarks)
         labels.verify_first |= self.vllm
         self.usual = self._usual_attention()
+        self.paused = False  # whether the GPU waits for the scheduler between cycles
 
     def run(self) -> None:
         """Label landmarks, then what lies between, before and after them."""
@@ -92,7 +95,9 @@ class _Ring:
             if mark.kind in phases:
                 self._set(mark.first, mark.last + 1, phases[mark.kind])
         edges = [Landmark("start", -1, -1), *self.landmarks, Landmark("end", len(self.sequence.op), -1)]
-        for before, after in itertools.pairwise(edges):
+        # What was cut by the window's start is judged last, by what the whole cycles showed.
+        pairs = list(itertools.pairwise(edges))
+        for before, after in [*pairs[1:], pairs[0]]:
             if after.first > before.last + 1:
                 self._between(before, after, before.last + 1, after.first)
 
@@ -212,12 +217,17 @@ class _Ring:
         at = self._cut_prefill(first, stop)
         draft_from = self._unmarked_draft(first, at, left) if right == "DE" else at
         end = self.sequence.model_extent(first, draft_from)[1] if draft_from > first else first
-        if right != "DE" and end > first:
+        if right != "DE" and (end > first or left == "X"):
             # The tokens that the draft_extend picks for the first draft step are its own.
             end = max(end, self.sequence.last_sampling(first, at) + 1)
         self._set(first, end, DRAFT_EXTEND)
         if right == "DE":
             self._set(draft_from, at, DRAFT)
+        elif right == "DB" and at == stop:
+            # What follows the scheduler's pause is the draft's own, before the kernel that marks it.
+            resumed = self.sequence.after_pause(end, stop, _PAUSE_NS)
+            self.paused |= resumed < stop
+            self._set(resumed, stop, DRAFT)
         elif right in ("VP", "V"):
             # The host's drafts arrive as copies: they and what follows prepare the verify.
             copies = np.flatnonzero(self.sequence.copy_in[end:at])
@@ -299,6 +309,8 @@ class _Ring:
         elif right in ("DB", "XB", "X"):
             end = self.sequence.model_extent(first, stop)[1]
             self._set(first, end, DRAFT_EXTEND)
+            if right == "DB" and self.paused:
+                self._set(end if end == first else self.sequence.after_pause(end, stop, _PAUSE_NS), stop, DRAFT)
             self._set(end, stop, OTHER if right == "DB" else DRAFT_EXTEND)
         elif right in ("D", "DE") or (right == "VP" and any(m.kind in ("D", "DE") for m in self.landmarks)):
             units = self.sequence.units(first, stop)

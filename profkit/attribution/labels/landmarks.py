@@ -74,16 +74,24 @@ def find_landmarks(sequence: Sequence, labels: Labels, markers: npt.NDArray[np.o
 
 
 def _placed(sequence: Sequence, landmarks: list[Landmark]) -> list[Landmark]:
-    """Windows of a block drafter begin its draft; with GEMMs and then another draft after it, one feeds its cache."""
+    """Landmarks whose kernels have two uses, by those beside them.
+
+    Windows of a block drafter begin its draft; with GEMMs and then another draft after it, one feeds its cache. What
+    places a verify's tokens between acceptance and draft_extend (spec v1) still belongs to acceptance.
+    """
     result: list[Landmark] = []
     for mark, after in itertools.zip_longest(landmarks, landmarks[1:]):
         kind = mark.kind
+        accepted = bool(result) and result[-1].kind == "A"
         if kind == _WINDOW and after is not None and after.kind in (_WINDOW, "DB", "D"):
             kind = "XB" if sequence.gemm[mark.last + 1 : after.first].any() else "DB"
         elif kind == _WINDOW:
             # The recording may end after the window that feeds the cache: it comes where the earlier ones came.
-            feeds = bool(result) and result[-1].kind == "A" and after is None and any(m.kind == "XB" for m in result)
+            feeds = accepted and after is None and any(m.kind == "XB" for m in result)
             kind = "XB" if feeds else "DB"
+        elif kind == "VP" and accepted and after is not None and after.kind in ("XB", "X"):
+            between = sequence.model[result[-1].last + 1 : after.first]
+            kind = "VP" if between.any() else "A"
         result.append(replace(mark, kind=kind))
     return result
 

@@ -46,6 +46,7 @@ class Sequence:
     gemm: Bools
     in_replay: Bools
     replay: Ints  # number of the replay, -1 outside
+    start: Ints
     duration: Ints
     typical_attention: int  # attention kernels of the heaviest replay
 
@@ -63,6 +64,14 @@ class Sequence:
         """Position of the first eager sampling op in [first, stop), ``stop`` if none."""
         found = np.flatnonzero(self.sampling[first:stop] & ~self.in_replay[first:stop])
         return first + int(found[0]) if len(found) else stop
+
+    def after_pause(self, first: int, stop: int, pause_ns: int) -> int:
+        """Position in [first, stop) after the last pause of at least ``pause_ns`` before an op; ``stop`` if none."""
+        if first <= 0 or stop <= first:
+            return stop
+        end = self.start[first - 1 : stop - 1] + self.duration[first - 1 : stop - 1]
+        found = np.flatnonzero(self.start[first:stop] - end >= pause_ns)
+        return first + int(found[-1]) if len(found) else stop
 
     def eager_attention(self, first: int, stop: int) -> Ints:
         """Positions of attention ops in [first, stop) outside replays."""
@@ -108,6 +117,7 @@ def read_sequence(ops: Ops, labels: Labels) -> Sequence:
         gemm=ops.classes.mask("gemm")[order],
         in_replay=inside,
         replay=replay,
+        start=ops.start[order],
         duration=ops.duration[order],
         typical_attention=int(heaviest),
     )
