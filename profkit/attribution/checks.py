@@ -53,12 +53,24 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
             f"{len(damaged)} of {len(ranks)} traces are cut off: what could be read is attributed.",
             tuple(damaged),
         )
+    cut = [r for r in ranks if r.ops.shortened]
+    if cut:
+        claimed = max(r.ops.longest_ns for r in cut) / 1e9
+        yield Finding(
+            "durations_damaged",
+            "warning",
+            f"{sum(r.ops.shortened for r in cut)} GPU ops claim to last longer than they can (up to {claimed:.3g} s): "
+            "each is taken to end where the next op of its stream begins, or where the recording ends.",
+            tuple(place(r) for r in cut),
+            {"ops": sum(r.ops.shortened for r in cut), "claimed_s": claimed},
+        )
     lost = sum(r.ops.unusable for r in ranks)
     if lost:
+        what = "host" if all(r.time_source == "cpu" for r in ranks) else "GPU"
         yield Finding(
             "ops_without_start",
             "warning",
-            f"{lost} GPU ops have no credible start time or duration and are left out.",
+            f"{lost} {what} ops have no credible start time or duration and are left out.",
             (),
             {"ops": lost},
         )

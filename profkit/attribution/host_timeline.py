@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from profkit.attribution.credible import credible, last_moment
 from profkit.attribution.kernels import class_table
 from profkit.attribution.labels.dialect import annotation_meaning
-from profkit.attribution.ops import MISSING, Ops, Threads, int_column, text_codes
+from profkit.attribution.ops import MISSING, Ops, Threads, int_column, text_codes, window_of
 from profkit.attribution.spans import outermost
 from profkit.trace import Trace
 
@@ -38,9 +39,11 @@ def read_host_ops(trace: Trace) -> Ops:
     thread = scheduler_thread(trace, threads)
     table = trace.cpu_ops
     start, duration = int_column(table, "start_ns"), np.maximum(int_column(table, "duration_ns", 0), 0)
-    usable = np.ones(len(start), np.bool_)
-    if table.column("start_ns").null_count:
-        usable = table.column("start_ns").is_valid().to_numpy(zero_copy_only=False)
+    window = window_of(trace.info)
+    usable = credible(start, duration, table.column("start_ns").is_valid().to_numpy(zero_copy_only=False), window)
+    # A host op that outlasts the recording would swallow all that follow: what it encloses stands for it.
+    rows = np.flatnonzero(usable)
+    usable[rows] = start[rows] + duration[rows] <= last_moment(start[rows], duration[rows], window)
     mine = np.flatnonzero(usable & (threads.code(table) == thread))
     order = mine[np.lexsort((mine, -duration[mine], start[mine]))]
     row = np.sort(order[outermost(start[order], start[order] + duration[order])]).astype(np.int64)

@@ -10,16 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from profkit.attribution.credible import credible, shortened
 from profkit.attribution.kernels import ClassTable, class_table
-from profkit.trace import Trace
+from profkit.trace import Trace, TraceInfo
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 MISSING: Final = -1
-# No recording lasts this long: an hour of events would be terabytes.
-FARTHEST_NS: Final = 3_600_000_000_000
 
 
 def int_column(table: pa.Table, name: str, missing: int = MISSING) -> Ints:
@@ -96,6 +95,8 @@ class Ops:
     threads: Threads
     order: Ints  # positions sorted by effective start, then file order
     unusable: int  # rows without a credible start or duration, left out
+    shortened: int = 0  # ops that claimed to last longer than can be
+    longest_ns: int = 0  # longest duration that an op claimed
 
     def __len__(self) -> int:
         return len(self.start)
@@ -148,21 +149,19 @@ def _is_graph_launch(words: list[str]) -> Bools:
     return np.array([("GraphLaunch" in w) for w in words] or [False], np.bool_)
 
 
-def _credible(start: Ints, duration: Ints, known: Bools) -> Bools:
-    """Rows with a start near the others' and a duration that a GPU op can have: one damaged digit moves an op by days,
-    and would stretch its cycle and push back everything behind it on its stream."""
-    if not known.any():
-        return known
-    middle = int(np.median(start[known]))
-    near = (start >= middle - FARTHEST_NS) & (start <= middle + FARTHEST_NS)
-    return known & near & (duration <= FARTHEST_NS)
+def window_of(info: TraceInfo) -> tuple[int, int] | None:
+    """First and last ns of the recording, as its own span states them."""
+    if info.window_start_ns is None or not info.window_duration_ns or info.window_duration_ns < 0:
+        return None
+    return info.window_start_ns, info.window_start_ns + info.window_duration_ns
 
 
 def read_ops(trace: Trace) -> Ops:
     """GPU ops of a trace with GPU activity."""
     table = trace.gpu_ops
     start, duration = int_column(table, "start_ns"), int_column(table, "duration_ns", 0)
-    usable = _credible(start, duration, table.column("start_ns").is_valid().to_numpy(zero_copy_only=False))
+    window = window_of(trace.info)
+    usable = credible(start, duration, table.column("start_ns").is_valid().to_numpy(zero_copy_only=False), window)
     row = np.flatnonzero(usable).astype(np.int64)
     if len(row) < len(start):
         table, start, duration = table.take(row), start[row], duration[row]
@@ -174,6 +173,9 @@ def read_ops(trace: Trace) -> Ops:
     classes = class_table(names, name, of_name)
     device, number = int_column(table, "device"), int_column(table, "stream")
     pairs, stream = pairs_of(device, number)
+    duration = np.maximum(duration, 0)
+    longest = int(duration.max(initial=0))
+    duration, cut = shortened(start, duration, stream, number != MISSING, window)
     start, end = effective_intervals(start, duration, stream)
     threads = Threads.of(trace.launches, trace.annotations, trace.cpu_ops)
     correlation = int_column(table, "correlation")
@@ -215,6 +217,8 @@ def read_ops(trace: Trace) -> Ops:
         threads=threads,
         order=np.lexsort((np.arange(len(start)), start)).astype(np.int64),
         unusable=int(trace.gpu_ops.num_rows - len(row)),
+        shortened=len(cut),
+        longest_ns=longest,
     )
 
 
