@@ -20,16 +20,17 @@ def label_tails(ops: Ops, labels: Labels) -> None:
     """Label acceptance and draft_extend inside replays of the target's graph."""
     markers = [marker_of(n) for n in ops.names]
     accepts = np.array([m in _ACCEPTS for m in markers] or [False], np.bool_)
-    if not accepts.any():
+    where = accepts[ops.name]
+    if not (where & (ops.graph_launch | (ops.graph > 0) | (ops.launch_ns < 0))).any():
         return
     sequence = read_sequence(ops, labels)
-    inside = np.flatnonzero(accepts[ops.name[sequence.op]] & sequence.in_replay)
+    inside = np.flatnonzero(where[sequence.op] & sequence.in_replay)
     if not len(inside):
         return
     begins = np.array([m == "draft_extend_begin" for m in markers], np.bool_)[ops.name[sequence.op]]
     for replay in np.unique(sequence.replay[inside]).tolist():
         mine = np.flatnonzero(sequence.replay == replay)
-        first = int(np.flatnonzero(accepts[ops.name[sequence.op[mine]]])[0])
+        first = int(np.flatnonzero(where[sequence.op[mine]])[0])
         attends = sequence.attention[mine]
         if not attends[:first].any() or attends[first:].any():
             continue
