@@ -257,7 +257,7 @@ CYCLES = _schema(
     ("end_ns", pa.int64()),
     ("batch_size", pa.int64()),
     ("kind", pa.string()),  # counted, partial, prefill
-    ("confidence", pa.float64()),  # share of the cycle's GPU time that some pass labelled
+    ("confidence", pa.float64()),  # share of its GPU time that is labelled; what only sizes tell counts half
     ("overlapped_comm_ns", pa.int64()),
     ("host_ns", pa.int64()),  # host time to the next cycle, waits for the GPU left out; null where not recorded
 )

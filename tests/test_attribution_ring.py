@@ -37,6 +37,9 @@ def test_large_and_small_forwards_make_a_ring(serving: dict[str, int]) -> None:
     assert [r.cycles for r in found.ranks] == [len(c) for c in truth.ranks]
     # Glue between phases cannot be told apart without names, the forwards can.
     assert worst_error(found, truth) < 0.01
+    assert any(f.kind == "phases_by_order" and f.severity == "warning" for f in found.findings)
+    counted = found.cycles.to_pandas().query("kind == 'counted'")
+    assert (counted["confidence"] <= 0.5).all()
     reduces = {c.phase: c.calls_per_cycle for c in found.collectives if c.kind == "all_reduce"}
     assert reduces["verify"] == 20
     assert reduces["draft_extend"] == 2

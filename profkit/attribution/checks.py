@@ -34,6 +34,7 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     yield from _left_out(ranks)
     yield from _unknown_kernels(ranks)
     yield from _unlabelled(ranks)
+    yield from _guessed(ranks)
     yield from _profiler(ranks)
     yield from _markers(ranks)
     closed = [place(r) for r in ranks if r.cycles.closed_at_end]
@@ -156,6 +157,27 @@ def _unlabelled(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
                 (place(rank),),
                 {"unlabelled_share": share, "confidence": float(rank.cycles.confidence[counted].mean())},
             )
+
+
+def _guessed(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
+    """Phases that no name told, only the length and the order of forwards."""
+    shares = {}
+    for rank in ranks:
+        inside = np.append(rank.cycles.counted(), False)[rank.cycles.op_cycle]
+        total = int(rank.ops.duration[inside].sum())
+        guessed = int(rank.ops.duration[inside & rank.labels.guessed].sum())
+        if total and guessed > 0.5 * total:
+            shares[place(rank)] = guessed / total
+    if shares:
+        yield Finding(
+            "phases_by_order",
+            "warning",
+            f"No annotation, Python function or known kernel tells the phases ({min(shares.values()):.0%} of the GPU "
+            "time): they were told by the length and the order of forwards alone, and may be wrong. Record with SGLang "
+            "0.5.14 or newer, or with_stack=True.",
+            tuple(shares),
+            {"guessed_share": min(shares.values())},
+        )
 
 
 def _markers(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:

@@ -19,6 +19,8 @@ PARTIAL: Final = "partial"
 PREFILL: Final = "prefill"
 # A first cycle with fewer ops than this share of its like had already begun when recording started.
 WHOLE_SHARE: Final = 0.98
+# A label that only sizes and order of forwards gave counts so much in a cycle's confidence.
+GUESS_WEIGHT: Final = 0.5
 # So many ops at the begin of a first cycle are looked at for the one that begins all others.
 _FEW: Final = 4
 DECODING: Final = (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE)
@@ -219,7 +221,8 @@ def _confidence(ops: Ops, labels: Labels, op_cycle: Ints, count: int) -> npt.NDA
     total, known = np.zeros(count), np.zeros(count)
     np.add.at(total, op_cycle[inside], ops.duration[inside])
     labelled = inside & ~labels.open()
-    np.add.at(known, op_cycle[labelled], ops.duration[labelled])
+    weight = np.where(labels.guessed, GUESS_WEIGHT, 1.0) * ops.duration
+    np.add.at(known, op_cycle[labelled], weight[labelled])
     return np.divide(known, total, out=np.zeros(count), where=total > 0)
 
 

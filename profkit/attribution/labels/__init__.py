@@ -37,7 +37,8 @@ class Labels:
 
     ``forward`` numbers the instances of the target model's forward; -1 elsewhere. ``batch[f]`` is the number of
     requests of forward ``f``, -1 if unknown. ``prefill`` marks ops of prefill batches, whose phase is ``other``.
-    ``verify_first``: the engine's step begins with the verify of the drafts that the step before made (vLLM).
+    ``guessed`` marks what the sizes and the order of forwards alone decided. ``verify_first``: the engine's step begins
+    with the verify of the drafts that the step before made (vLLM).
     """
 
     phase: npt.NDArray[np.int8]
@@ -45,6 +46,7 @@ class Labels:
     forward: Ints
     prefill: Bools
     batch: list[int]
+    guessed: Bools
     verify_first: bool = False
 
     @classmethod
@@ -56,6 +58,7 @@ class Labels:
             np.full(count, NO_FORWARD, np.int64),
             np.zeros(count, np.bool_),
             [],
+            np.zeros(count, np.bool_),
         )
 
     def open(self) -> Bools:

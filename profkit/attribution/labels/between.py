@@ -39,6 +39,8 @@ def label_between(
     labels.set(loose & (before == VERIFY) & (after == DRAFT_EXTEND), ACCEPT, source)
     if spans.has("draft"):
         labels.set(loose & (before == DRAFT) & (after == VERIFY), VERIFY, source)
+    if not spans.has("draft_extend"):
+        _label_steps(evidence, loose, before, after, place, labels, source)
     if spans.has("scheduler"):
         labels.set(loose & np.isin(before, (DRAFT_EXTEND, OTHER)), OTHER, source)
     in_batch = between & (batch >= 0)
@@ -51,11 +53,7 @@ def label_between(
     if not spans.has("draft"):
         _label_choice(evidence, between & (before == DRAFT) & (after == VERIFY), place, labels, DRAFT, source)
     if not spans.has("draft_extend"):
-        steps = between & (before == DRAFT_EXTEND)
-        labels.set(steps & (after == DRAFT_EXTEND), DRAFT_EXTEND, source)
-        _label_choice(evidence, steps & (after != DRAFT_EXTEND), place, labels, DRAFT_EXTEND, source)
-        begun = between & (before == VERIFY) & (after == DRAFT_EXTEND) & evidence.extends
-        _label_from(evidence, begun, between & (before == VERIFY), place, labels, source)
+        _label_steps(evidence, in_batch, before, after, place, labels, source)
     _label_drafting(
         evidence, in_batch, batch * (len(flow.rows) + 1) + place + 1, after, labels, source, staged=spans.has("draft")
     )
@@ -132,6 +130,23 @@ def _label_drafting(
     labels.set(mine & (evidence.moment < begin[gap_of]), OTHER, source)
 
 
+def _label_steps(
+    evidence: Evidence,
+    where: npt.NDArray[np.bool_],
+    before: npt.NDArray[np.int64],
+    after: npt.NDArray[np.int64],
+    place: Ints,
+    labels: Labels,
+    source: LabelSource,
+) -> None:
+    """Around the steps of a draft_extend that no span covers as a whole: its preparation, glue, choice of tokens."""
+    steps = where & (before == DRAFT_EXTEND)
+    labels.set(steps & (after == DRAFT_EXTEND), DRAFT_EXTEND, source)
+    _label_choice(evidence, steps & (after != DRAFT_EXTEND), place, labels, DRAFT_EXTEND, source)
+    verified = where & (before == VERIFY)
+    _label_from(evidence, verified & (after == DRAFT_EXTEND) & evidence.extends, verified, place, labels, source)
+
+
 def _label_from(
     evidence: Evidence,
     begins: npt.NDArray[np.bool_],
@@ -159,7 +174,8 @@ def _label_choice(
     source: LabelSource,
 ) -> None:
     """After a step of the drafter: the choice of tokens that belongs to it, where neither graph nor span holds it."""
-    works = gap & evidence.computes & labels.open()
+    computes = evidence.computes | (evidence.extends if phase == DRAFT_EXTEND else False)
+    works = gap & computes & labels.open()
     if not works.any():
         return
     keys, inverse = np.unique(place[gap], return_inverse=True)

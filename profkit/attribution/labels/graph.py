@@ -8,6 +8,7 @@ holds: model work (attention, GEMMs, communication, a whole graph replay), sampl
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from profkit.attribution.labels.dialect import NOTHING, marker_of
 from profkit.attribution.labels.landmarks import LANDMARK, Landmark, find_landmarks
 from profkit.attribution.labels.plain import label_plain
 from profkit.attribution.labels.ring import forwards, label_ring
-from profkit.attribution.labels.sequence import Sequence, read_sequence
+from profkit.attribution.labels.sequence import PAUSE_NS, Sequence, read_sequence
 from profkit.attribution.ops import Ops
 
 Ints = npt.NDArray[np.int64]
@@ -36,8 +37,6 @@ Ints = npt.NDArray[np.int64]
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
-# The GPU waits at least so long for a scheduler that does not run ahead.
-_PAUSE_NS: Final = 50_000
 # Models with fewer layers than this are too small to tell a prefill by its attention.
 _LEAST_LAYERS: Final = 4
 
@@ -69,6 +68,7 @@ def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool 
     sequence = read_sequence(ops, labels)
     if not len(sequence.op):
         return
+    before = labels.open()
     found = forwards(sequence, on_host=on_host) if speculative is not False else []
     ring = label_ring(sequence, labels, found, on_host=on_host) if found else False
     if ring is None and speculative:
@@ -76,6 +76,8 @@ def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool 
     if not ring:
         label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
     _label_other_streams(ops, labels, sequence)
+    if speculative is not False:
+        labels.guessed |= before & ~labels.open()
 
 
 class _Ring:
@@ -86,13 +88,16 @@ class _Ring:
         self.vllm = any(m.kind == "VD" for m in landmarks)
         labels.verify_first |= self.vllm
         self.usual = self._usual_attention()
+        self.landmarks = self._mark_prompts(landmarks)
         self.paused = False  # whether the GPU waits for the scheduler between cycles
 
     def run(self) -> None:
         """Label landmarks, then what lies between, before and after them."""
         phases = dict(LANDMARK.values())
         for mark in self.landmarks:
-            if mark.kind in phases:
+            if mark.kind == "P":
+                self._set(mark.first, mark.last + 1, OTHER, prefill=True)
+            elif mark.kind in phases:
                 self._set(mark.first, mark.last + 1, phases[mark.kind])
         edges = [Landmark("start", -1, -1), *self.landmarks, Landmark("end", len(self.sequence.op), -1)]
         # What was cut by the window's start is judged last, by what the whole cycles showed.
@@ -137,12 +142,39 @@ class _Ring:
             self._set(first, stop, DRAFT if right == "VD" else ACCEPT)
         elif left == "VD":
             self._vllm(first, stop, right)
+        elif left == "P":
+            self._prompt(first, stop, right)
         elif left in _AFTER_ACCEPT and right in _AFTER_ACCEPT:
             self._inside_accept(first, stop, left, right)
         elif left in _AFTER_ACCEPT:
             self._extend(first, stop, left, right)
         elif left == "start":
             self._head(first, stop, right)
+
+    def _mark_prompts(self, landmarks: list[Landmark]) -> list[Landmark]:
+        """Landmarks of draft_extends behind an eager target forward belong to a prefill."""
+        result: list[Landmark] = []
+        least = max(float(_LEAST_LAYERS), _PREFILL_SHARE * self.usual[0])
+        for mark in landmarks:
+            before = result[-1] if result else None
+            if mark.kind in ("XB", "X") and before is not None:
+                units = self.sequence.units(before.last + 1, mark.first)
+                reads = before.kind in _AFTER_ACCEPT and any(not u.replay and u.attention >= least for u in units)
+                if reads or before.kind == "P":
+                    mark = replace(mark, kind="P")
+            result.append(mark)
+        return result
+
+    def _prompt(self, first: int, stop: int, right: str) -> None:
+        """After a landmark of a prefill: the rest of its model work, then glue or a draft that no landmark opens."""
+        if right == "P":
+            self._set(first, stop, OTHER, prefill=True)
+            return
+        end = self.sequence.model_extent(first, stop)[1]
+        self._set(first, end, OTHER, prefill=True)
+        if right == "DE":
+            self._set(self.sequence.first_sampling(end, stop), stop, DRAFT)
+        self._set(end, stop, OTHER)
 
     # Stretches -------------------------------------------------------------------------------------------------
 
@@ -166,9 +198,11 @@ class _Ring:
             target = max(range(1, len(units)), key=lambda i: units[i].attention)
         else:
             target = len(units) - 1 if right == "A" or len(units) > 1 else len(units)
-        drafted = units[target - 1].stop if target > 0 else first
-        picked = self.sequence.last_sampling(drafted, units[target].first if target < len(units) else stop)
-        drafted = max(drafted, picked + 1)
+        before = units[target].first if target < len(units) else stop
+        # The drafted tokens are chosen before the target's forward, which may be in pieces, begins.
+        picked = np.flatnonzero(self.sequence.sampling[first:before])
+        drafted = first + int(picked[-1]) + 1 if len(picked) else units[target - 1].stop if target > 0 else first
+        drafted = max(drafted, *(u.stop for u in units if u.replay and u.first < drafted), first)
         self._set(first, drafted, DRAFT)
         if target == len(units):
             return
@@ -225,7 +259,7 @@ class _Ring:
             self._set(draft_from, at, DRAFT)
         elif right == "DB" and at == stop:
             # What follows the scheduler's pause is the draft's own, before the kernel that marks it.
-            resumed = self.sequence.after_pause(end, stop, _PAUSE_NS)
+            resumed = self.sequence.after_pause(end, stop, PAUSE_NS)
             self.paused |= resumed < stop
             self._set(resumed, stop, DRAFT)
         elif right in ("VP", "V"):
@@ -310,7 +344,7 @@ class _Ring:
             end = self.sequence.model_extent(first, stop)[1]
             self._set(first, end, DRAFT_EXTEND)
             if right == "DB" and self.paused:
-                self._set(end if end == first else self.sequence.after_pause(end, stop, _PAUSE_NS), stop, DRAFT)
+                self._set(end if end == first else self.sequence.after_pause(end, stop, PAUSE_NS), stop, DRAFT)
             self._set(end, stop, OTHER if right == "DB" else DRAFT_EXTEND)
         elif right in ("D", "DE") or (right == "VP" and any(m.kind in ("D", "DE") for m in self.landmarks)):
             units = self.sequence.units(first, stop)
@@ -321,15 +355,27 @@ class _Ring:
 
 
 def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:
-    """Ops on other streams: those of a replay go with it, eager ones are the scheduler's."""
-    replay = ops.graph_launch & (ops.correlation >= 0)
-    mine = sequence.op[replay[sequence.op] & (labels.phase[sequence.op] != UNLABELLED)]
+    """Ops on other streams: those of a replay go with it, planning with what it plans, the rest is the scheduler's."""
+    known = labels.phase[sequence.op] != UNLABELLED
+    if not known.any():
+        return
+    elsewhere = ops.stream != sequence.stream
+    mine = sequence.op[sequence.in_replay & known]
+    replayed = np.zeros(len(ops), np.bool_)
     if len(mine):
         keys, first = np.unique(ops.correlation[mine], return_index=True)
         place = np.minimum(np.searchsorted(keys, ops.correlation), len(keys) - 1)
-        hit = replay & (keys[place] == ops.correlation)
-        like = labels.phase[mine[first[place]]]
-        for phase in (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE, OTHER):
-            labels.set(hit & (like == phase), phase, "graph")
-    if (labels.phase[sequence.op] != UNLABELLED).any():
-        labels.set((ops.stream != sequence.stream) & ~ops.graph_launch, OTHER, "graph")
+        replayed = elsewhere & (ops.correlation >= 0) & (keys[place] == ops.correlation)
+        _label_like(labels, replayed, labels.phase[mine[first[place]]])
+    plans = elsewhere & ops.classes.mask("attn.meta") & ~replayed
+    if plans.any():
+        following = np.searchsorted(sequence.start, ops.start)
+        beside = following < len(sequence.op)
+        like = labels.phase[sequence.op[np.minimum(following, len(sequence.op) - 1)]]
+        _label_like(labels, plans & beside & np.isin(like, (DRAFT, VERIFY, DRAFT_EXTEND, DECODE)), like)
+    labels.set(elsewhere & ~ops.graph_launch & ~replayed, OTHER, "graph")
+
+
+def _label_like(labels: Labels, where: npt.NDArray[np.bool_], like: npt.NDArray[np.int8]) -> None:
+    for phase in (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE, OTHER):
+        labels.set(where & (like == phase), phase, "graph")

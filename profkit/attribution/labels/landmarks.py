@@ -30,7 +30,7 @@ LANDMARK: Final = {
 }
 _WINDOW: Final = "window"
 # Landmarks of two cycles may follow each other.
-_REPEATS: Final = ("A", "V", "DB", _WINDOW)
+_REPEATS: Final = ("A", "V", "DB", "X", _WINDOW)
 _LABELLED: Final = {DRAFT: "D", VERIFY: "VP", ACCEPT: "A", DRAFT_EXTEND: "X"}
 
 

@@ -19,6 +19,8 @@ _MODEL: Final = ("gemm", "attn", "moe", "norm", "rope", "kv_write", "comm", "act
 _GLUE: Final = ("attn.meta", "comm.barrier", "comm.broadcast")
 # Ops that share a correlation although their launch is not recorded came from one replay, if there are this many.
 _LEAST_REPLAY: Final = 4
+# The GPU waits at least so long for a scheduler that does not run ahead.
+PAUSE_NS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
