@@ -41,6 +41,16 @@ CONFIG_NAMES = {
     "moe_intermediate_size": "model.expert_intermediate_size",
 }
 _UNVERSIONED = "0.0.0"  # what a build from a checkout without tags calls itself
+# The same for what one cached token holds, where every layer reads the whole context.
+CACHE_NAMES = {
+    "kv_lora_rank": "model.kv_latent_size",
+    "qk_rope_head_dim": "model.kv_rope_size",
+    "num_key_value_heads": "model.kv_heads",
+    "head_dim": "model.head_size",
+}
+# What says that some layers do not: windows, sparse or linear attention, state spaces.
+_PARTIAL_CONTEXT = ("layer_types", "layers_block_type", "hybrid_override_pattern", "full_attention_interval",
+                    "attn_layer_period", "index_topk", "linear_attn_config")  # fmt: skip
 # Batch sizes that CUDA graphs were captured for, kept as text with commas.
 SIZE_LISTS = ("cuda_graph_bs", "cuda_graph_bs_decode")
 ACTIVATION_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4}
@@ -82,9 +92,11 @@ def from_model_config(document: Mapping[str, Any], source: str) -> dict[str, Fac
     """Shapes from a Hugging Face ``config.json``; multimodal models keep theirs in ``text_config``."""
     config = document.get("text_config") if isinstance(document.get("text_config"), Mapping) else document
     assert isinstance(config, Mapping)
+    windowed = config.get("sliding_window") and config.get("use_sliding_window") is not False
+    whole = not windowed and not any(config.get(key) for key in _PARTIAL_CONTEXT)
     facts = {
         name: Fact(config[key], source)
-        for key, name in CONFIG_NAMES.items()
+        for key, name in (CONFIG_NAMES | (CACHE_NAMES if whole else {})).items()
         if isinstance(config.get(key), int) and not isinstance(config.get(key), bool)
     }
     layers, dense = config.get("num_hidden_layers"), config.get("first_k_dense_replace")

@@ -24,7 +24,8 @@ class Facts(Mapping[str, Fact]):
     Names in use: ``model.name``, ``model.layers``, ``model.moe_layers``, ``model.hidden_size``, ``model.experts``,
     ``model.experts_per_token``, ``model.expert_intermediate_size``, ``model.activation_bytes`` (of one activation
     element), ``model.weight_bytes`` (per routed-expert parameter), ``model.dense_weight_bytes`` (of all weights read by
-    every token, all ranks together), ``model.kv_bytes_per_token`` (that one GPU reads per cached token, all layers),
+    every token, all ranks together), ``model.kv_bytes_per_token`` (that one GPU reads per cached token, all layers;
+    else from ``model.kv_latent_size`` and ``model.kv_rope_size``, or ``model.kv_heads`` and ``model.head_size``),
     ``speculative.algorithm``, ``speculative.num_steps``, ``speculative.topk``,
     ``speculative.num_draft_tokens``, ``speculative.draft_model``, ``parallel.tp|dp|pp|ep``, ``parallel.dp_attention``,
     ``engine.name``, ``engine.version``, ``engine.version_low``, ``engine.version_high``, ``gpu.name``, ``gpu.count``,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profkit.escape import markdown, visible
+from profkit.projection.change import Change
 from profkit.projection.result import ArmProjection, Projection
+from profkit.projection.sweep import DepthSweep
 from profkit.quantity import Quantity
 
 _UNKNOWN = "–"
@@ -104,26 +106,89 @@ def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def terminal(projection: Projection) -> str:
-    """The projection for a terminal."""
-    lines = [verdict(projection), ""]
-    lines += _aligned([["", "before", "after", "change"], *rows(projection)])
-    if missing := _missing(projection):
-        lines += ["", *(f"  {_UNKNOWN} {visible(reason)}" for reason in missing)]
-    if singles := alone(projection):
-        lines += ["", "Gains do not add up; each part of the change by itself:"]
-        lines += _aligned([["", "speculative tok/s", "baseline tok/s"], *singles])
-    lines += ["", "Assumptions:", *(f"  · {visible(text)}" for text in projection.assumptions)]
+SWEEP_HEAD = ["draft tokens", "accept length", "cycle ms", "speculative tok/s", "break-even", "last draft gains"]
+
+
+def sweep_verdict(sweep: DepthSweep) -> str:
+    """One sentence: how many draft tokens are best, and how sure that is."""
+    if sweep.best is None:
+        why = sweep.rows[0].projection.candidate.throughput_after.source
+        return f"Which number of draft tokens is best cannot be said: {why}."
+    best = next(r for r in sweep.rows if r.draft_tokens == sweep.best)
+    text = f"{sweep.best} draft tokens are expected to be best: {figure(best.projection.candidate.throughput_after, 1)}"
+    text += " tok/s"
+    if sweep.today is not None and sweep.today != sweep.best:
+        now = best.projection.candidate.throughput_before
+        text += f" (today {sweep.today}: {figure(now, 1)})" if now.value is not None else ""
+    base = best.projection.baseline
+    if base is not None and base.throughput_after.value is not None:
+        text += f"; without speculation {figure(base.throughput_after, 1)}"
+    if not sweep.rivals:
+        return f"{text}; no other number's range reaches it."
+    names = ", ".join(map(str, sweep.rivals))
+    return f"{text}; the ranges of {names} reach it, so try them too."
+
+
+def sweep_rows(sweep: DepthSweep) -> list[list[str]]:
+    """Rows of the table of a sweep, best and today's marked."""
+    table = []
+    for row in sweep.rows:
+        marks = ["best"] * (row.draft_tokens == sweep.best) + ["today"] * (row.draft_tokens == sweep.today)
+        said = f" ({', '.join(marks)})" if marks else ""
+        found = row.projection
+        gain = _UNKNOWN
+        if row.gained is not None and row.needed is not None:
+            gain = f"{row.gained:.2f} of {row.needed:.2f} needed"
+        table.append(
+            [
+                f"{row.draft_tokens}{said}",
+                figure(found.accept_len_after),
+                figure(found.candidate.cycle_after),
+                figure(found.candidate.throughput_after, 1),
+                figure(found.break_even_accept_len_after),
+                gain,
+            ]
+        )
+    return table
+
+
+def _notes(projection: Projection, sweep: DepthSweep | None) -> list[str]:
+    """What was assumed, each note once."""
+    rows = [note for row in (sweep.rows if sweep else ()) for note in row.projection.assumptions]
+    return list(dict.fromkeys([*projection.assumptions, *(n for n in rows if not n.startswith("a chain of "))]))
+
+
+def terminal(projection: Projection, sweep: DepthSweep | None = None) -> str:
+    """The projection for a terminal; with a sweep alone its table stands for that of before and after."""
+    lines = []
+    if sweep is None or projection.change != Change():
+        lines += [verdict(projection), "", *_aligned([["", "before", "after", "change"], *rows(projection)])]
+        if missing := _missing(projection):
+            lines += ["", *(f"  {_UNKNOWN} {visible(reason)}" for reason in missing)]
+        if singles := alone(projection):
+            lines += ["", "Gains do not add up; each part of the change by itself:"]
+            lines += _aligned([["", "speculative tok/s", "baseline tok/s"], *singles])
+        lines += [""] if sweep is not None else []
+    if sweep is not None:
+        lines += [visible(sweep_verdict(sweep), 300), "", *_aligned([SWEEP_HEAD, *sweep_rows(sweep)])]
+    lines += ["", "Assumptions:", *(f"  · {visible(text)}" for text in _notes(projection, sweep))]
     return "\n".join(lines) + "\n"
 
 
-def as_markdown(projection: Projection) -> str:
+def as_markdown(projection: Projection, sweep: DepthSweep | None = None) -> str:
     """The projection as markdown."""
-    lines = [markdown(verdict(projection)), "", "| | before | after | change |", "|---|---:|---:|---:|"]
-    lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in rows(projection)]
-    if singles := alone(projection):
-        lines += ["", "| each part by itself | speculative tok/s | baseline tok/s |", "|---|---:|---:|"]
-        lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in singles]
+    lines: list[str] = []
+    if sweep is None or projection.change != Change():
+        lines += [markdown(verdict(projection)), "", "| | before | after | change |", "|---|---:|---:|---:|"]
+        lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in rows(projection)]
+        if singles := alone(projection):
+            lines += ["", "| each part by itself | speculative tok/s | baseline tok/s |", "|---|---:|---:|"]
+            lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in singles]
+        lines += [""] if sweep is not None else []
+    if sweep is not None:
+        lines += [markdown(sweep_verdict(sweep)), "", f"| {' | '.join(SWEEP_HEAD)} |", "|---" + "|---:" * 5 + "|"]
+        lines += ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in sweep_rows(sweep)]
     lines += ["", "Assumptions:", ""]
-    lines += [f"- {markdown(text)}" for text in (*projection.assumptions, *_missing(projection))]
+    missing = _missing(projection) if sweep is None or projection.change != Change() else []
+    lines += [f"- {markdown(text)}" for text in (*_notes(projection, sweep), *missing)]
     return "\n".join(lines) + "\n"

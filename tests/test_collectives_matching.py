@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profkit.collectives.clocks import clock_offset
-from profkit.collectives.matching import Calls, align, match
+from profkit.collectives.matching import CLEAR_RATIO, Calls, align, match
 
 CYCLE = 10_000_000
 
@@ -177,3 +177,24 @@ def test_offsets_keep_nanoseconds_at_any_clock(noise: list[int], base: int) -> N
     assert found is not None
     assert found.offset == float(np.median(noise))
     assert found.spread >= 0
+
+
+def test_how_clear_an_alignment_is() -> None:
+    clear = match(made(ranks=2, first=(0, 1)).ranks, same_clock=False).alignment[1]
+    assert clear.how == "spread"
+    assert clear.margin is not None
+    assert clear.margin > 2 * CLEAR_RATIO
+    even = match(made(ranks=2, first=(0, 1), jitter=0.0).ranks, same_clock=True).alignment
+    assert even[0].margin is None
+    assert even[1].how == "clock"
+    # Cycles so even that the next shift fits nearly as well: decided, but narrowly.
+    margins = []
+    for jitter in (0.00025, 0.0005, 0.001, 0.004, 0.02):
+        found = match(made(ranks=2, cycles=30, first=(0, 1), jitter=jitter).ranks, same_clock=False).alignment[1]
+        if found.how == "spread":
+            assert found.shift == 1
+            assert found.margin is not None
+            assert found.margin > CLEAR_RATIO
+            margins.append(found.margin)
+    assert margins == sorted(margins)
+    assert len(margins) >= 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from profkit.collectives import cost
 from profkit.rules import load_rules
 from profkit.run import Fact, Facts
-from profkit.speculation import acceptance, amdahl, depth, economics, roofline
+from profkit.speculation import acceptance, economics, roofline
 
 # --- acceptance ----------------------------------------------------------------------------------
 
@@ -57,27 +55,6 @@ def test_what_is_no_chain_abstains() -> None:
         acceptance.from_conditional([1.2])
 
 
-# --- depth ---------------------------------------------------------------------------------------
-
-
-def test_best_depth_when_every_row_is_dear() -> None:
-    # 41 us per extra row and call over 122 calls, draft and compute as in a PCIe run.
-    cycles = [12.2 + 5.05 * n + 0.8 * n + (1.3 if n else 0) for n in range(8)]
-    rows = {rate: depth.best(depth.sweep(cycles, rate)).rows for rate in (0.3, 0.5, 0.9)}
-    assert rows[0.3] == 1
-    assert rows[0.5] <= 2 < rows[0.9]
-    assert depth.worth_another(2.0, 33.3, 0.4, 5.9) is True
-    assert depth.worth_another(2.0, 33.3, 0.3, 5.9) is False
-
-
-def test_published_sweep_has_its_best_in_the_middle() -> None:
-    # EAGLE on one H100: 201.69 tok/s with two drafts, 198 with four, 169.92 with seven, 133 without.
-    speeds = {2: 201.69, 4: 198.0, 7: 169.92}
-    depths = [depth.Depth(k + 1, 1.0, 1000 / tok_s) for k, tok_s in speeds.items()]
-    assert depth.best(depths).rows == 3
-    assert speeds[2] / 133 == pytest.approx(1.516, abs=0.001)
-
-
 # --- economics -----------------------------------------------------------------------------------
 
 
@@ -118,24 +95,6 @@ def test_cost_of_one_draft_step_from_two_published_depths() -> None:
     assert pytest.approx(12.94, abs=0.005) == 1000 * 4.68 / 361.70
     assert pytest.approx(14.24, abs=0.005) == 1000 * 5.39 / 378.57
     assert pytest.approx(0.43, abs=0.005) == (14.24 - 12.94) / 3
-
-
-def test_amdahl_on_both_arms() -> None:
-    cycle, share = 1000 * 2.0 / 60, 25.0 / (1000 * 2.0 / 60)
-    # The all-reduce at half its time and for nothing: 96 and 240 tok/s.
-    assert 1000 * 2.0 / amdahl.shortened_cycle(cycle, share, 2.0) == pytest.approx(96, abs=0.05)
-    assert 1000 * 2.0 / amdahl.shortened_cycle(cycle, share, math.inf) == pytest.approx(240, abs=0.05)
-    assert amdahl.shortened_cycle(cycle, share, 1.0) == pytest.approx(cycle)
-    step = 1000 / 82
-    before = amdahl.speedup_after(2.0, cycle, share, step, 0.8, 1.0)
-    after = amdahl.speedup_after(2.0, cycle, share, step, 0.8, math.inf)
-    assert before == pytest.approx(0.732, abs=5e-4)
-    # The baseline, which spends a larger share in it, gains more.
-    assert after < before
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        amdahl.shortened_cycle(cycle, 1.2, 2.0)
-    with pytest.raises(ValueError, match="left"):
-        amdahl.speedup_after(2.0, cycle, 1.0, step, 0.5, math.inf)
 
 
 # --- all-reduce ----------------------------------------------------------------------------------
@@ -186,13 +145,7 @@ def test_bandwidths() -> None:
         assert nccl / ipc == pytest.approx(ratio, abs=0.05), size
 
 
-def test_fits_and_crossover() -> None:
-    nccl = cost.SizeLatency(20.6, 0.171, "a")
-    one_shot = cost.SizeLatency(2.8, 0.308, "b")
-    crossing = cost.crossover_bytes(nccl, one_shot)
-    assert crossing is not None
-    assert crossing / 1024 == pytest.approx(130, abs=0.5)
-    assert cost.crossover_bytes(one_shot, cost.SizeLatency(3.0, 0.4, "c")) is None
+def test_fits() -> None:
     fit = cost.fit_size_latency([(4096, 45.0), (65536, 344.0)], "two points")
     assert fit is not None
     assert (fit.alpha_us, fit.beta_us_per_kib) == pytest.approx((25.07, 4.983), abs=0.005)
@@ -242,14 +195,6 @@ def test_a_curve_of_nccl_tests() -> None:
     assert curve.at(40960) == pytest.approx((23.0 + 40.8) / 2)
     assert curve.at(114688) == pytest.approx(40.8 + 17.8)
     assert cost.curve_of_nccl_tests([("all_gather_perf", 8, 1.0)], "file") is None
-
-
-def test_algorithms_rank_as_they_should() -> None:
-    small, large = 14 * 1024, 64 * 2**20
-    assert cost.one_shot_us(small, 8, 5, 25) < cost.ring_us(small, 8, 3, 25)
-    assert cost.ring_us(large, 8, 3, 25) < cost.one_shot_us(large, 8, 5, 25)
-    assert cost.tree_us(small, 8, 3, 25) < cost.ring_us(small, 8, 3, 25)
-    assert cost.two_shot_us(large, 8, 5, 25) < cost.one_shot_us(large, 8, 5, 25)
 
 
 def test_reference_curves_name_their_host_and_stay_near_their_points() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from profkit import facts
 from profkit.run import Fact, Facts, engine_release, release_span
+from profkit.speculation.roofline import kv_bytes_per_token
 
 
 def test_run_toml_is_flattened_and_keeps_identity_out() -> None:
@@ -51,6 +52,31 @@ def test_model_config_of_a_multimodal_mixture_of_experts() -> None:
         "model.activation_bytes": 2,
         "model.dtype": "bfloat16",
     }
+
+
+def test_the_cache_of_a_model_config() -> None:
+    shape = {"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "torch_dtype": "bfloat16"}
+    grouped = {"num_hidden_layers": 32, "num_key_value_heads": 8, "head_dim": 128, "torch_dtype": "bfloat16"}
+
+    def per_token(config: dict[str, object], **facts_of: str | int | bool) -> float | None:
+        known = facts.from_model_config(config, "config.json")
+        known |= {key.replace("__", "."): Fact(value, "test") for key, value in facts_of.items()}
+        return kv_bytes_per_token(Facts(known))
+
+    assert per_token(shape, server_args__kv_cache_dtype="auto") == 61 * 576 * 2
+    assert per_token(shape, server_args__kv_cache_dtype="fp8_e4m3") == 61 * 576
+    assert per_token(shape, model__kv_bytes_per_token=5) == 5
+    assert per_token(grouped, server_args__kv_cache_dtype="auto", parallel__tp=4) == 2 * 32 * 2 * 128 * 2
+    assert per_token(grouped, server_args__kv_cache_dtype="auto", parallel__tp=16) == 2 * 32 * 1 * 128 * 2
+    # What is not known, or what not every layer reads, gives nothing.
+    assert per_token(shape) is None
+    assert per_token(grouped, server_args__kv_cache_dtype="auto") is None
+    assert per_token(grouped, server_args__kv_cache_dtype="auto", parallel__tp=4, parallel__dp_attention=True) is None
+    windowed = grouped | {"sliding_window": 4096}
+    assert per_token(windowed, server_args__kv_cache_dtype="auto", parallel__tp=4) is None
+    unused = windowed | {"use_sliding_window": False}
+    assert per_token(unused, server_args__kv_cache_dtype="auto", parallel__tp=4) is not None
+    assert per_token(shape | {"index_topk": 2048}, server_args__kv_cache_dtype="auto") is None
 
 
 def test_an_earlier_place_wins_and_keeps_its_source() -> None:

@@ -9,14 +9,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from profkit.analysis import RunAnalysis
 from profkit.attribution import Attribution, attribute
+from profkit.attribution.calls import plain_calls, read_calls
+from profkit.attribution.checks_ranks import group_findings
+from profkit.attribution.groups import match_groups
 from profkit.attribution.naming import group_name, rank_names, rank_number
+from profkit.attribution.rank import analyse_rank
 from profkit.attribution.selection import select_traces
 from profkit.attribution.views import median_cycle
+from profkit.collectives.matching import Alignment
 from profkit.comparison.kernels import kernel_rows
 from profkit.export.selection import choose
 from profkit.parsers.trace import read_traces
@@ -26,7 +32,7 @@ from profkit.reports.html import render
 from profkit.run import Facts
 from profkit.simulation import Simulation, simulate
 from profkit.simulation.files import write_trace
-from profkit.trace import TraceInfo
+from profkit.trace import Trace, TraceInfo
 from tests.attribution_modes import scenario
 
 ID = "1700000000.5"
@@ -228,3 +234,26 @@ def test_names_are_never_the_same() -> None:
     assert [rank_number(infos, i) for i in range(4)] == [0, 1, 2, 3]
     assert group_name(infos, (0, 1)) == ""
     assert group_name([info(dp=0, tp=0), info(dp=1, tp=0)], (1,)) == " of dp1"
+
+
+def test_a_narrow_alignment_is_said() -> None:
+    ranks = [analyse_rank(t) for t in read_traces_of(launch(1))]
+    calls = [read_calls(t, r, Facts({})) for t, r in zip(read_traces_of(launch(1)), ranks, strict=True)]
+    (group,) = match_groups(
+        [r.info for r in ranks], [plain_calls(r, c) for r, c in zip(ranks, calls, strict=True)], Facts({})
+    )
+    assert not [f for f in group_findings(ranks, [group]) if f.kind == "alignment_narrow"]
+    narrow = Alignment(0, "spread", 2000.0, 8000.0)
+    unsure = replace(group, matched=replace(group.matched, alignment=[group.matched.alignment[0], narrow]))
+    (said,) = [f for f in group_findings(ranks, [unsure]) if f.kind == "alignment_narrow"]
+    assert said.sentence.startswith("Cycles of rank 1 fit")
+    assert "4.0 times worse" in said.sentence
+    decided = replace(
+        group, matched=replace(group.matched, alignment=[group.matched.alignment[0], replace(narrow, how="clock")])
+    )
+    assert not [f for f in group_findings(ranks, [decided]) if f.kind == "alignment_narrow"]
+
+
+def read_traces_of(simulation: Simulation) -> tuple[Trace, ...]:
+    with TemporaryDirectory() as folder:
+        return read_traces(write(Path(folder), simulation, [f"{ID}-TP-{r}-DECODE" for r in (0, 1)]), cache=False)

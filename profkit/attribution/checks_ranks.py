@@ -11,6 +11,7 @@ from profkit.attribution.cycles import PARTIAL
 from profkit.attribution.groups import Group
 from profkit.attribution.naming import called, group_name, numbered_by_rank, rank_names, rank_number
 from profkit.attribution.rank import RankAnalysis
+from profkit.collectives.matching import NARROW, Alignment
 from profkit.finding import Finding
 
 STRAGGLER_SHARE: Final = 0.5
@@ -118,6 +119,7 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
         moved = [(n, a.shift) for n, a in zip(numbers, matched.alignment, strict=True) if a.shift]
         shifts = ", ".join(f"{n}: {s:+d}" for n, s in moved)
         worst = max((a.spread_ns or 0.0) for a in matched.alignment)
+        margin = min((a.margin for a in matched.alignment if a.margin is not None), default=None)
         clock = any(a.how == "clock" for a in matched.alignment)
         means = "with the help of the host clock" if clock else "by their ends"
         yield Finding(
@@ -126,8 +128,19 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
             f"Cycles of {len(numbers)} ranks{whose} matched through their collectives, {means} "
             f"({shifts or 'no shift'}).",
             (),
-            {"worst_spread_us": worst / 1000.0, "calls_matched": matched.calls},
+            {"worst_spread_us": worst / 1000.0, "next_shift_margin": margin, "calls_matched": matched.calls},
         )
+        narrow = [n for n, a in zip(numbers, matched.alignment, strict=True) if a.how == "spread" and _narrow(a)]
+        if narrow:
+            yield Finding(
+                "alignment_narrow",
+                "warning",
+                f"Cycles of {', '.join(narrow)} fit the other ranks' almost as well a cycle or more apart (the next "
+                f"best fit is {margin:.1f} times worse): transfer and waiting times may be of calls that did not meet. "
+                "Longer recordings decide it.",
+                tuple(_place(ranks[i]) for i in group.ranks),
+                {"next_shift_margin": margin},
+            )
     if len(matched.unequal):
         yield Finding(
             "collectives_unequal",
@@ -141,6 +154,10 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
     if len(counts) > 1:
         each = ", ".join(f"{n}: {len(ranks[i].cycles)}" for n, i in zip(numbers, group.ranks, strict=True))
         yield Finding("cycle_counts_differ", "info", f"The ranks{whose} recorded different numbers of cycles ({each}).")
+
+
+def _narrow(alignment: Alignment) -> bool:
+    return alignment.margin is not None and alignment.margin < NARROW
 
 
 def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:

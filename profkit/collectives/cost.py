@@ -30,26 +30,6 @@ def bus_bandwidth_gb_s(size_bytes: float, time_us: float, ranks: int) -> float:
     return size_bytes / time_us * 1e-3 * bus_bandwidth_factor(ranks)
 
 
-def ring_us(size_bytes: float, ranks: int, hop_us: float, link_gb_s: float) -> float:
-    """Ring: 2 (n - 1) hops, 2 (n - 1) / n of the buffer over each link."""
-    return 2 * (ranks - 1) * hop_us + bus_bandwidth_factor(ranks) * size_bytes / (link_gb_s * 1e3)
-
-
-def tree_us(size_bytes: float, ranks: int, hop_us: float, link_gb_s: float) -> float:
-    """Binary tree, up and down: 2 log2(n) hops, twice the buffer over each link."""
-    return 2 * float(np.log2(ranks)) * hop_us + 2 * size_bytes / (link_gb_s * 1e3)
-
-
-def one_shot_us(size_bytes: float, ranks: int, sync_us: float, link_gb_s: float) -> float:
-    """One-shot: one synchronisation, every rank reads the n - 1 other buffers whole."""
-    return sync_us + (ranks - 1) * size_bytes / (link_gb_s * 1e3)
-
-
-def two_shot_us(size_bytes: float, ranks: int, sync_us: float, link_gb_s: float) -> float:
-    """Two-shot: reduce-scatter, then all-gather: two synchronisations, 2 (n - 1) / n of the buffer."""
-    return 2 * sync_us + bus_bandwidth_factor(ranks) * size_bytes / (link_gb_s * 1e3)
-
-
 @dataclass(frozen=True, slots=True)
 class NcclLatency:
     """NCCL's own latency estimate for one algorithm and protocol, without the bandwidth term."""
@@ -222,15 +202,6 @@ def curve_of_nccl_tests(rows: Sequence[tuple[str, int | None, float | None]], so
         if size and time and time > 0 and (not test or "all_reduce" in test.replace("AllReduce", "all_reduce")):
             best[size] = min(best.get(size, time), time)
     return MeasuredCurve(tuple((float(s), best[s]) for s in sorted(best)), source) if best else None
-
-
-def crossover_bytes(first: SizeLatency, second: SizeLatency) -> float | None:
-    """Size at which two curves cost the same; ``None`` when one is cheaper at every size."""
-    slope = second.beta_us_per_kib - first.beta_us_per_kib
-    if slope == 0:
-        return None
-    size = (first.alpha_us - second.alpha_us) / slope * KIB
-    return size if size > 0 else None
 
 
 def reference_curves() -> dict[str, SizeLatency]:

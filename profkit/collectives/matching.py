@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -20,6 +20,10 @@ _KEYS: Final = 1 << 10
 MIN_OVERLAP: Final = 0.6
 # A shift is clear when the next best one spreads this many times wider.
 CLEAR_RATIO: Final = 3.0
+# The next best shift spreads the ends so many times wider at least, or it was a narrow decision.
+NARROW: Final = 2 * CLEAR_RATIO
+# A spread below a microsecond is the clock's grain: between two such shifts it decides nothing.
+GRAIN_NS: Final = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,14 @@ class Alignment:
     how: Literal["reference", "spread", "clock", "ambiguous"]
     spread_ns: float | None = None
     next_spread_ns: float | None = None
+
+    @property
+    def margin(self) -> float | None:
+        """How many times wider the next best shift spreads the ends: little more than :data:`CLEAR_RATIO` is a narrow
+        decision. ``None`` where nothing was decided, or no other shift was possible."""
+        if self.spread_ns is None or self.next_spread_ns is None:
+            return None
+        return self.next_spread_ns / max(self.spread_ns, GRAIN_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +169,13 @@ def align(calls: Calls, reference: Calls, *, same_clock: bool) -> Alignment:
         return Alignment(None, "ambiguous")
     best = tried[0]
     following = tried[1][0] if len(tried) > 1 else None
-    # A spread below a microsecond is the clock's grain: between two such shifts it decides nothing.
-    limit = CLEAR_RATIO * max(best[0], 1000.0)
-    if shortest > 1 and (following is None or following > limit):
-        return Alignment(best[2], "spread", best[0], following)
+    limit = CLEAR_RATIO * max(best[0], GRAIN_NS)
+    clear = Alignment(best[2], "spread", best[0], following)
     near = [t for t in tried if t[1] < 0.25 * reference.cycle_ns]
+    if shortest > 1 and (following is None or following > limit):
+        # A narrow decision of which one host's clock says the same is none.
+        agreed = same_clock and near == [best] and clear.margin is not None and clear.margin < NARROW
+        return replace(clear, how="clock") if agreed else clear
     if same_clock and len(near) == 1 and near[0][0] <= limit:
         others = [t[0] for t in tried if t[2] != near[0][2]]
         return Alignment(near[0][2], "clock", near[0][0], min(others) if others else None)

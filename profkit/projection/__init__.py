@@ -3,5 +3,16 @@
 from profkit.projection.change import Change
 from profkit.projection.project import Projector, project
 from profkit.projection.result import Alone, ArmProjection, Projection
+from profkit.projection.sweep import DepthRow, DepthSweep, sweep_depth
 
-__all__ = ["Alone", "ArmProjection", "Change", "Projection", "Projector", "project"]
+__all__ = [
+    "Alone",
+    "ArmProjection",
+    "Change",
+    "DepthRow",
+    "DepthSweep",
+    "Projection",
+    "Projector",
+    "project",
+    "sweep_depth",
+]

@@ -53,14 +53,19 @@ def _curve_factors(curve: SizeLatency, size: float, ratio: float) -> tuple[float
     """(expected, best, worst) factor on a transfer whose message grows by ``ratio``.
 
     A line is the usual shape; protocols that switch with size bend it, so a power law through the line's values at
-    the smallest and largest measured size bounds it from the other side.
+    the smallest and largest measured size bounds it from the other side. With three points or more the line's own 95 %
+    interval is in the range as well.
     """
     line = curve.at(size * ratio) / curve.at(size)
     power = line
     low, high = curve.smallest_bytes, curve.largest_bytes
     if low and high and high > low and curve.at(low) > 0:
         power = ratio ** (math.log(curve.at(high) / curve.at(low)) / math.log(high / low))
-    return line, min(line, power), max(line, power)
+    ends = [line, power]
+    sure = curve.predict(size * ratio)
+    if sure.low is not None and sure.high is not None:
+        ends += [max(sure.low, 0.0) / curve.at(size), sure.high / curve.at(size)]
+    return line, min(ends), max(ends)
 
 
 def _message_factors(
@@ -80,7 +85,7 @@ def _message_factors(
     notes.append(
         f"an all-reduce costs {curve.alpha_us:.1f} us + {curve.beta_us_per_kib:.2f} us/KiB, fitted to "
         f"{curve.points} all-reduces of these runs, {(curve.smallest_bytes or 0) / 1024:.0f} to "
-        f"{(curve.largest_bytes or 0) / 1024:.0f} KiB; range: a power law through the same points"
+        f"{(curve.largest_bytes or 0) / 1024:.0f} KiB; range: a power law through them, and the line's 95 % interval"
     )
     return _curve_factors(curve, float(sizes[0]), ratio)
 

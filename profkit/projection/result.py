@@ -8,7 +8,7 @@ from profkit.projection.change import Change
 from profkit.quantity import Quantity
 
 
-def _ends(quantity: Quantity) -> tuple[float, float]:
+def bounds(quantity: Quantity) -> tuple[float, float]:
     """Both ends of a modelled range; the value twice where there is none."""
     if quantity.range != "model" or quantity.low is None or quantity.high is None:
         return quantity.require(), quantity.require()
@@ -63,7 +63,7 @@ class Projection:
         after, base = self.candidate.throughput_after, self.baseline.throughput_after
         if after.value is None or base.value is None:
             return None
-        (slow, fast), (least, most) = _ends(after), _ends(base)
+        (slow, fast), (least, most) = bounds(after), bounds(base)
         if slow > most:
             return True
         return False if fast < least else None

@@ -34,11 +34,31 @@ def grouped_kv_bytes_per_token(layers: int, kv_heads: int, head_size: int, eleme
     return 2 * layers * max(kv_heads / tp, 1.0) * head_size * element_bytes
 
 
+def kv_bytes_per_token(facts: Facts) -> float | None:
+    """Bytes that one GPU reads per cached token, all layers: as stated, else from the shapes of the model's
+    ``config.json`` and the type of the cache; ``None`` where something of that is not known."""
+    stated = facts.number("model.kv_bytes_per_token")
+    if stated is not None:
+        return stated
+    layers, kind = facts.integer("model.layers"), facts.text("server_args.kv_cache_dtype") or ""
+    element = 1.0 if kind.startswith("fp8") else facts.number("model.activation_bytes") if kind == "auto" else None
+    if layers is None or element is None:
+        return None
+    latent, rope = facts.integer("model.kv_latent_size"), facts.integer("model.kv_rope_size")
+    if latent is not None and rope is not None:
+        return latent_kv_bytes_per_token(layers, latent, rope, element)
+    heads, size, tp = (facts.integer(key) for key in ("model.kv_heads", "model.head_size", "parallel.tp"))
+    # Under DP attention a GPU holds all heads of fewer requests.
+    if heads is None or size is None or tp is None or facts.flag("parallel.dp_attention"):
+        return None
+    return grouped_kv_bytes_per_token(layers, heads, size, element, tp)
+
+
 def forward_floor(facts: Facts, rows: int, kv_tokens: float | None = None) -> Quantity:
     """Least time of one target forward over ``rows`` tokens, in milliseconds, all ranks together.
 
     (weights read by every token + covered experts) / (GPUs x bandwidth), plus the cache's reads: ``kv_tokens``
-    (context of all running requests) x ``model.kv_bytes_per_token`` (per GPU) / bandwidth, where both are known.
+    (context of all running requests) x :func:`kv_bytes_per_token` / bandwidth, where both are known.
     Abstains when another fact is missing.
     """
     needed = ("model.dense_weight_bytes", "gpu.memory_bandwidth_gb_s")
@@ -65,7 +85,7 @@ def forward_floor(facts: Facts, rows: int, kv_tokens: float | None = None) -> Qu
         expert = MATRICES_PER_EXPERT * known["hidden_size"] * known["expert_intermediate_size"] * known["weight_bytes"]
         read += known["moe_layers"] * expert_coverage(experts, int(known["experts_per_token"]), rows) * expert
     floor = read / (gpus * bandwidth * 1e9) * 1e3
-    kv_bytes = facts.number("model.kv_bytes_per_token")
+    kv_bytes = kv_bytes_per_token(facts)
     cached = "KV reads left out"
     if kv_bytes is not None and kv_tokens is not None:
         floor += kv_bytes * kv_tokens / (bandwidth * 1e9) * 1e3

@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "profkit whatif runs/eagle3 -b runs/baseline --allreduce-us 20",
             "profkit whatif runs/eagle3 -b runs/baseline --draft-tokens 2 --idle 0.5",
+            "profkit whatif runs/eagle3 -b runs/baseline --sweep-depth 8",
             "profkit whatif runs/eagle3 --allreduce-curve list",
         ),
     )(whatif)
@@ -63,6 +64,10 @@ def whatif(
         str | None,
         typer.Option("--acceptance", help="Share of cycles that accept the 1st, 2nd ... draft, such as 0.6,0.3,0.1."),
     ] = None,
+    sweep_depth: Annotated[
+        int | None,
+        typer.Option("--sweep-depth", metavar="N", help="Try every number of draft tokens from 2 to N."),
+    ] = None,
     idle: Annotated[
         float | None, typer.Option("--idle", help="Share of today's idle time that stays: 0 removes all, 1 keeps it.")
     ] = None,
@@ -85,7 +90,9 @@ def whatif(
     from profkit.errors import UsageError
     from profkit.jsonio import dumps
     from profkit.pipeline import analyse_path
-    from profkit.projection import Change, project
+    from profkit.projection import Change, Projector
+    from profkit.projection.sweep import check_sweep
+    from profkit.projection.sweep import sweep_depth as sweep_depths
     from profkit.reports import whatif as report
 
     if form not in (Format.TABLE, Format.JSON, Format.MARKDOWN):
@@ -100,20 +107,24 @@ def whatif(
         idle=idle,
         compute_scale=_scales(compute or []),
     )
-    if change == Change():
+    if change == Change() and sweep_depth is None:
         raise UsageError("say what would be different, for example --allreduce-us 20 or --draft-tokens 2")
     change.check(None)
+    if sweep_depth is not None:
+        check_sweep(change, sweep_depth)
     messages = Messages(quiet, verbose)
     with messages.progress("reading runs", 2.0) as advance:
         candidate = analyse_path(run, jobs=jobs, cache=not no_cache, progress=advance)
         base = None
         if baseline is not None:
             base = analyse_path(baseline, jobs=jobs, cache=not no_cache, progress=advance)
-    projection = project(candidate, base, change)
+    projector = Projector(candidate, base)
+    sweep = sweep_depths(projector, change, sweep_depth) if sweep_depth is not None else None
+    projection = projector.project(change)
     if form is Format.JSON:
-        text = dumps(projection)
+        text = dumps(projection.to_json() | ({"sweep": sweep} if sweep is not None else {}))
     else:
-        text = report.terminal(projection) if form is Format.TABLE else report.as_markdown(projection)
+        text = report.terminal(projection, sweep) if form is Format.TABLE else report.as_markdown(projection, sweep)
     write(output, lambda sink: sink.write(text.encode()), force=force)
     for analysis in (candidate, *([base] if base else [])):
         for warning in analysis.warnings:
