@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from profkit.attribution.result import Attribution
+from profkit.collectives.cost import MeasuredCurve
 from profkit.run import Facts
 from profkit.serving.result import LogSummary, ServerSummary
 
@@ -24,6 +25,7 @@ class RunAnalysis:
     warnings: tuple[str, ...] = ()
     content_key: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)  # of run.toml: dataset, launch ...
+    allreduce_test: MeasuredCurve | None = None  # of nccl-tests whose output lies in the run's folder
     untraced: str | None = None  # why traces that are there gave no attribution, as a clause
 
     def server(self) -> ServerSummary | None:

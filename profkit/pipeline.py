@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from profkit.analysis import RunAnalysis
 from profkit.attribution import attribute, needs_frames
 from profkit.attribution.result import Attribution
+from profkit.collectives.cost import MeasuredCurve, curve_of_nccl_rows
 from profkit.errors import InputError
 from profkit.loading import load_run
+from profkit.logs import LogTables
 from profkit.run import Run
 from profkit.serving import summarise
 from profkit.serving.result import LogSummary, ServerSummary
@@ -26,6 +30,12 @@ def _steps_by_load(server: ServerSummary | None) -> dict[int, float]:
     """Median step time in ms by the number of running requests per DP rank."""
     rows = server.by_batch if server else ()
     return {row.running_req: row.step_ms.p50 for row in rows if row.step_ms.p50 is not None}
+
+
+def _allreduce_test(log: LogTables) -> MeasuredCurve | None:
+    """Times of nccl-tests, if its output is among the logs."""
+    rows = log.nccl.filter(pc.field("kind").isin(["test_row", "test_device"]))
+    return curve_of_nccl_rows(rows.to_pylist())
 
 
 def _untraced(traces: Sequence[Trace]) -> str:
@@ -67,6 +77,7 @@ def analyse(run: Run, *, jobs: int | None = None) -> RunAnalysis:
         attribution=attribution,
         warnings=tuple(warnings),
         content_key=run.content_key,
+        allreduce_test=_allreduce_test(run.log) if run.log is not None else None,
         untraced=untraced,
     )
 

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from profkit.collectives.cost import reference_curves
 from profkit.planning.budget import ROWS
+from profkit.planning.fabric import tested
 from profkit.planning.plan import Plan
 from profkit.planning.ranking import RankedLever
 from profkit.reports import style
@@ -191,6 +192,11 @@ def allreduce_plot(plan: Plan, path: Path) -> bool:
         if model.low is not None and model.high is not None and "nccl" in plan.situation.implementations:
             axes.axhspan(model.low, model.high, color=theme.series[1], alpha=0.14, linewidth=0)
             style.label_end(axes, largest, (model.low * model.high) ** 0.5, "NCCL's model", theme.series[1])
+        if (test := tested(plan.situation.candidate, plan.situation.baseline)) is not None:
+            inside = [(size / KIB, time) for size, time in test.points if size / KIB <= largest]
+            if inside:
+                axes.plot(*zip(*inside, strict=True), color=theme.series[4], marker=".", linewidth=1.1)
+                style.label_end(axes, *inside[-1], "nccl-tests here", theme.series[4])
         link, ranks = plan.situation.facts.text("link.kind"), plan.situation.facts.integer("parallel.tp")
         traced = plan.situation.candidate.attribution
         if link == "pcie" and ranks == 8 and not (traced is not None and traced.without_gpu):

@@ -176,6 +176,7 @@ def test_checks_of_the_story() -> None:
     plan = story()
     states = {c.name: c.state for c in plan.checks}
     assert states.pop("nccl_latency_model") == "fail"
+    assert states.pop("nccl_tests") == "abstain"  # no output of it lies beside the run
     assert set(states.values()) == {"pass"}
     assert "10.0 x" in check(plan, "nccl_latency_model").sentence
 

@@ -5,7 +5,7 @@ Sizes are bytes of one rank's buffer, times microseconds, n ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
@@ -182,6 +182,7 @@ class MeasuredCurve:
 
     points: tuple[tuple[float, float], ...]
     source: str
+    ranks: int | None = None  # that took part, where it is known
 
     def at(self, size_bytes: float) -> float:
         """Time of one all-reduce of ``size_bytes``, in microseconds."""
@@ -192,7 +193,9 @@ class MeasuredCurve:
         return float(times[-1] + slope * (size_bytes - sizes[-1]))
 
 
-def curve_of_nccl_tests(rows: Sequence[tuple[str, int | None, float | None]], source: str) -> MeasuredCurve | None:
+def curve_of_nccl_tests(
+    rows: Sequence[tuple[str, int | None, float | None]], source: str, ranks: int | None = None
+) -> MeasuredCurve | None:
     """A curve from rows of nccl-tests: (test, bytes, microseconds); of several times at one size the least counts.
 
     Rows of other tests than all-reduce are left out; ``None`` when nothing is left.
@@ -201,7 +204,24 @@ def curve_of_nccl_tests(rows: Sequence[tuple[str, int | None, float | None]], so
     for test, size, time in rows:
         if size and time and time > 0 and (not test or "all_reduce" in test.replace("AllReduce", "all_reduce")):
             best[size] = min(best.get(size, time), time)
-    return MeasuredCurve(tuple((float(s), best[s]) for s in sorted(best)), source) if best else None
+    return MeasuredCurve(tuple((float(s), best[s]) for s in sorted(best)), source, ranks) if best else None
+
+
+def curve_of_nccl_rows(rows: Sequence[Mapping[str, Any]]) -> MeasuredCurve | None:
+    """The same from rows of the ``nccl`` table; the number of ranks from the devices that the tests list.
+
+    Of several outputs those with the most ranks count: a test of two cards says little about eight.
+    """
+    ranks: dict[str, set[int]] = {}
+    for row in rows:
+        if row["kind"] == "test_device" and row["rank"] is not None:
+            ranks.setdefault(str(row["file"]), set()).add(int(row["rank"]))
+    most = max((len(found) for found in ranks.values()), default=None)
+    chosen = [row for row in rows if row["kind"] == "test_row" and len(ranks.get(str(row["file"]), ())) in (0, most)]
+    names = ", ".join(sorted({str(row["file"]).rpartition("/")[2] for row in chosen}))
+    found = [(dict(row["fields"]).get("test") or "", row["size_bytes"], row["time_us"]) for row in chosen]
+    known = most if all(ranks.get(str(row["file"])) for row in chosen) else None
+    return curve_of_nccl_tests(found, f"nccl-tests in {names}", known)
 
 
 def reference_curves() -> dict[str, SizeLatency]:

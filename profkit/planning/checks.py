@@ -74,6 +74,15 @@ def nccl_model(at: Situation) -> Check:
     return Check(name, title, _verdict(ok), sentence, {"call_us": call.value, "model_us": model.value})
 
 
+def nccl_tests(at: Situation) -> Check:
+    """The measured call against what nccl-tests needs on the same host."""
+    name, title = "nccl_tests", "All-reduce against nccl-tests"
+    if isinstance(at.fabric, str):
+        return _abstain(name, title, at.fabric)
+    numbers: dict[str, float | None] = {"call_us": at.fabric.server_us, "test_us": at.fabric.test_us}
+    return Check(name, title, _verdict(at.fabric.as_dear), at.fabric.sentence, numbers)
+
+
 def baseline_bound(at: Situation) -> Check:
     """The baseline's call cannot cost more than its whole step allows."""
     name, title = "baseline_bound", "The baseline's all-reduce fits its step"
@@ -234,6 +243,7 @@ def _checks(at: Situation) -> Iterator[Check]:
     if at.baseline is not None:
         yield call_count(at.baseline, "baseline")
     yield nccl_model(at)
+    yield nccl_tests(at)
     yield baseline_bound(at)
     yield roofline(at)
     yield ranks_agree(at.candidate, "candidate")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from profkit.planning.calls import message_bytes
+from profkit.planning.fabric import FabricTest
 from profkit.planning.levers import EFFORT_WORDS
 from profkit.planning.ranking import RankedLever
 from profkit.planning.situation import Situation
@@ -42,9 +43,24 @@ def _of_lever(ranked: RankedLever) -> Experiment:
     return Experiment(ranked.lever.title, tells, cost, ranked.command, stop, ranked.lever.id)
 
 
+def _inside_the_server(found: FabricTest) -> Experiment:
+    """nccl-tests has acquitted the fabric."""
+    return Experiment(
+        "Find out why the server's all-reduces are dearer than nccl-tests",
+        f"why a call takes {found.server_us:.0f} us in the server and {found.test_us:.0f} us outside it",
+        "an hour, read-only",
+        "profkit whatif RUN --baseline BASELINE --allreduce-curve nccl-tests  # what equal calls would bring\n"
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,ENV python -m sglang.launch_server ...",
+        "Transport, algorithm and channels are those of nccl-tests: then look for late ranks and for calls outside "
+        "CUDA graphs. They differ: take over what nccl-tests ran with.",
+    )
+
+
 def _fabric(at: Situation, levers: Sequence[RankedLever]) -> Experiment | None:
     fabric = next((r for r in levers if r.lever.id == "fabric-health" and r.priority is not None), None)
     over, call = at.measured["allreduce_over_nccl"].value, at.economics.allreduce_per_call.value
+    if not isinstance(at.fabric, str):
+        return None if at.fabric.as_dear else _inside_the_server(at.fabric)
     if fabric is None or over is None or call is None:
         return None
     size = message_bytes(at.candidate)

@@ -211,7 +211,11 @@ def evaluate(lever: Lever, at: Situation) -> tuple[GateResult, ...]:
     found = [r for r in (_version(lever, at),) if r is not None]
     found += _hardware(lever, at)
     found += _serving(lever, at)
-    found += [_condition(condition, at) for condition in lever.gate.measured]
+    found += [
+        _condition(condition, at)
+        for condition in lever.gate.measured
+        if not condition.if_known or at.measured[condition.quantity].value is not None
+    ]
     found += [GateResult("host", "unknown", f"to be checked on the host: {ask}") for ask in lever.gate.asks]
     return tuple(found)
 

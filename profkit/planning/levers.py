@@ -40,6 +40,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     at_least: float | None = None
     at_most: float | None = None
+    if_known: bool = False  # says nothing where the quantity is unknown
 
 
 class ArgumentIs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"value": "is"}):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from profkit.analysis import RunAnalysis
 from profkit.attribution.result import BatchSummary, CycleSummary
+from profkit.planning.fabric import FabricTest, fabric_test, over_nccl_tests
 from profkit.quantity import Quantity
 from profkit.run import Facts
 from profkit.speculation import arm as arms
@@ -24,6 +25,7 @@ class Situation:
     speculative: bool | None
     cycles: CycleSummary | BatchSummary | None
     measured: Mapping[str, Quantity]
+    fabric: FabricTest | str  # the all-reduce against nccl-tests, or why it cannot be compared
 
     @property
     def facts(self) -> Facts:
@@ -146,4 +148,6 @@ def make_situation(candidate: RunAnalysis, baseline: RunAnalysis | None) -> Situ
     """The situation of a candidate against a baseline."""
     found = economics(candidate, baseline)
     cycles = arms.traced(candidate, found.candidate.running_req)
-    return Situation(candidate, baseline, found, is_speculative(candidate), cycles, _measured(candidate, found, cycles))
+    fabric = fabric_test(candidate, baseline)
+    measured = {**_measured(candidate, found, cycles), "allreduce_over_nccl_tests": over_nccl_tests(fabric)}
+    return Situation(candidate, baseline, found, is_speculative(candidate), cycles, measured, fabric)

@@ -118,6 +118,18 @@ def _idle_cause(at: Situation) -> str:
     return f"; {most / total:.0%} of all idle time is {IDLE_WORDS[name]}"
 
 
+def _tested(at: Situation) -> str:
+    """What nccl-tests on this host says about the same message, where its output lies in the run."""
+    found = at.fabric
+    if isinstance(found, str):
+        return ""
+    if found.as_dear:
+        return f"; nccl-tests needs {found.test_us:.0f} us for it too, so the fabric is the limit: repair that first"
+    return (
+        f"; nccl-tests needs {found.test_us:.0f} us for it on this host, so look inside the server, not at the fabric"
+    )
+
+
 def _where(at: Situation, found: Bottleneck | None) -> str:
     e = at.economics
     if found is None or at.cycles is None:
@@ -134,7 +146,9 @@ def _where(at: Situation, found: Bottleneck | None) -> str:
         over, model = at.measured["allreduce_over_nccl"].value, e.nccl_model_per_call
         if over is not None and model.value is not None and "nccl" in at.implementations:
             text += f", {times(over)} NCCL's own latency model ({model.value:.1f} us)"
-            text += ", so look at the health of the fabric first" if over > MODEL_MULTIPLE else ""
+            if over > MODEL_MULTIPLE and isinstance(at.fabric, str):
+                text += ", so look at the health of the fabric first"
+        text += _tested(at)
     ratio = at.measured["compute_over_floor"].value
     if ratio is not None and e.verify_compute.value is not None and e.verify_floor.value is not None:
         which = "verify" if at.speculative else "decode"
@@ -203,9 +217,11 @@ def _try_first(at: Situation, first: RankedLever | None, levers: tuple[RankedLev
     return text + "."
 
 
-def _without_speculation(call_us: float | None) -> str:
+def _without_speculation(at: Situation, call_us: float | None) -> str:
     if call_us is None:
         return "What would change our mind: a trace, which shows what the step consists of."
+    if not isinstance(at.fabric, str):
+        return f"What would change our mind: other figures of nccl-tests than these. {at.fabric.sentence}."
     return (
         f"What would change our mind: nccl-tests outside the server; if it shows about {call_us:.0f} us per call at "
         "the same message size too, the fabric is the limit and no flag of the server helps."
@@ -215,7 +231,7 @@ def _without_speculation(call_us: float | None) -> str:
 def _change_of_mind(at: Situation, levers: tuple[RankedLever, ...]) -> str:
     e = at.economics
     if at.speculative is False:
-        return _without_speculation(e.allreduce_per_call.value)
+        return _without_speculation(at, e.allreduce_per_call.value)
     if at.baseline is None:
         return (
             "What would change our mind: a baseline run, without which no lever can be weighed against not speculating."
@@ -263,7 +279,7 @@ def verdict(at: Situation, levers: tuple[RankedLever, ...], checks: tuple[Check,
     first = next((r for r in levers if r.priority is not None and _worth_trying(r)), None)
     found = find_bottleneck(at)
     where = _where(at, found)
-    broken = [c for c in checks if c.state == "fail" and c.name != "nccl_latency_model"]
+    broken = [c for c in checks if c.state == "fail" and c.name not in ("nccl_latency_model", "nccl_tests")]
     if broken:
         failed = f"{len(broken)} consistency check{'s' if len(broken) > 1 else ''} failed"
         where = f"{where.removesuffix('.')} (with care: {failed}, section 7)."

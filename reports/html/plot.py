@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from profkit.collectives.cost import SizeLatency
+from profkit.collectives.cost import Curve
 from profkit.escape import visible
 
 _WIDTH, _HEIGHT = 900, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 300, 20, 42
 _LINE: Final = 15
+_WORDS: Final = 260  # room that the words of a point take
+_BELOW: Final = 29  # from words above a point to words below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,19 @@ def _spread(places: Sequence[float], least: float, most: float) -> list[float]:
     return found
 
 
+def _apart(places: Sequence[tuple[float, float]]) -> list[float]:
+    """Heights of the points' own words: above a point, else below it, and further off where others stand already."""
+    found: list[tuple[float, float]] = []
+    for x, y in places:
+        nearby = [v for u, v in found if abs(x - u) < _WORDS]
+        tries = [y, *(y + step for n in range(len(places)) for step in (_BELOW + n * _LINE, -(n + 1) * _LINE))]
+        found.append((x, next((t for t in tries if all(abs(t - v) >= _LINE for v in nearby)), y)))
+    return [y for _, y in found]
+
+
 def allreduce_plot(
     points: Sequence[Measured],
-    curves: Sequence[tuple[str, SizeLatency, tuple[float, float] | None]],
+    curves: Sequence[tuple[str, Curve, tuple[float, float] | None]],
     model: tuple[float, str] | None,
 ) -> str:
     """SVG text: measured points, named reference curves, and NCCL's own latency as a dashed line.
@@ -86,7 +98,8 @@ def allreduce_plot(
         *_axes(low, high, bottom, top, x, y),
         *_lines(low, high, curves, model, x, y),
     ]
-    for point in points:
+    heights = _apart([(x(p.size), y(p.time) - 9) for p in points])
+    for point, height in zip(points, heights, strict=True):
         line, inside_of = ("surface", point.colour) if not point.bound else (point.colour, "surface")
         parts.append(
             f'<circle cx="{x(point.size):.1f}" cy="{y(point.time):.1f}" r="6" stroke="var(--{line})" '
@@ -94,7 +107,7 @@ def allreduce_plot(
         )
         left = x(point.size) > _LEFT + inside * 0.62
         parts.append(
-            f'<text class="strong" x="{x(point.size) + (-11 if left else 11):.1f}" y="{y(point.time) - 9:.1f}" '
+            f'<text class="strong" x="{x(point.size) + (-11 if left else 11):.1f}" y="{height:.1f}" '
             f'text-anchor="{"end" if left else "start"}">{escape(_words(point))}</text>'
         )
     return "\n".join([*parts, "</svg>"])
@@ -106,7 +119,7 @@ def _words(point: Measured) -> str:
 
 def _summary(
     points: Sequence[Measured],
-    curves: Sequence[tuple[str, SizeLatency, tuple[float, float] | None]],
+    curves: Sequence[tuple[str, Curve, tuple[float, float] | None]],
     model: tuple[float, str] | None,
 ) -> str:
     words = ["Time of one all-reduce over its size. Measured here: " + "; ".join(_words(p) for p in points)]
@@ -136,7 +149,7 @@ def _axes(
 def _lines(
     low: float,
     high: float,
-    curves: Sequence[tuple[str, SizeLatency, tuple[float, float] | None]],
+    curves: Sequence[tuple[str, Curve, tuple[float, float] | None]],
     model: tuple[float, str] | None,
     x: Callable[[float], float],
     y: Callable[[float], float],

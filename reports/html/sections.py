@@ -13,6 +13,7 @@ from profkit.attribution.idle import WORDS
 from profkit.attribution.result import Attribution, CycleSummary
 from profkit.collectives.cost import reference_curves
 from profkit.escape import visible
+from profkit.planning.fabric import tested
 from profkit.quantity import Quantity
 from profkit.reports.html import evidence
 from profkit.reports.html.evidence import us
@@ -313,6 +314,8 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
     references = reference_curves()
     link = analysis.facts.text("link.kind")
     chosen: list[Any] = []
+    if (test := tested(analysis, baseline)) is not None:
+        chosen.append((f"{test.source}, this host", test, (test.points[0][0], test.points[-1][0])))
     for entry in load_rules("hardware")["allreduce_curve"]:
         if link in (None, entry["link"]):
             measured = [float(size) for size, _ in entry["points"]]
@@ -323,8 +326,8 @@ def _plot(analysis: RunAnalysis, baseline: RunAnalysis | None, figures: Economic
     if figures is not None and figures.nccl_model_per_call.value:
         model = (figures.nccl_model_per_call.value, "NCCL's own latency model")
     caption = (
-        f"{_DOTS} Lines: other people's hosts, faint where nothing was "
-        "measured; hosts of one kind still differ tenfold."
+        f"{_DOTS} Lines: {'nccl-tests on this host, and ' if test else ''}other people's hosts, faint where nothing "
+        "was measured; hosts of one kind still differ tenfold."
     )
     if any(point.bound for point in points):
         caption += " Open dots: ranks are missing, so that waiting may be in it; the transfer is at most that."

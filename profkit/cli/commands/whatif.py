@@ -21,6 +21,8 @@ from profkit.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from profkit.collectives.cost import Curve
     from profkit.words import Phase
 
@@ -49,7 +51,11 @@ def whatif(
     ] = None,
     allreduce_curve: Annotated[
         str | None,
-        typer.Option("--allreduce-curve", help="A curve over the message size: output of nccl-tests, or a known host."),
+        typer.Option(
+            "--allreduce-curve",
+            help="A curve over the message size: a file with output of nccl-tests, nccl-tests for the output in RUN's "
+            "folder, or a known host.",
+        ),
     ] = None,
     wait_us: Annotated[
         float | None, typer.Option("--wait-us", help="Wait for late ranks per all-reduce, in microseconds.")
@@ -99,7 +105,7 @@ def whatif(
         raise UsageError(f"a projection has no {form} form; choose table, json or markdown")
     change = Change(
         allreduce_us=allreduce_us,
-        allreduce_curve=_curve(allreduce_curve),
+        allreduce_curve=_curve(allreduce_curve, run),
         wait_us=wait_us,
         accept_len=accept_len,
         draft_tokens=draft_tokens,
@@ -131,9 +137,14 @@ def whatif(
             messages.warn(warning)
 
 
-def _curve(name: str | None) -> Curve | None:
+OF_THE_RUN = "nccl-tests"
+
+
+def _curve(name: str | None, run: Path) -> Curve | None:
     if name is None:
         return None
+    if name == OF_THE_RUN and not Path(name).is_file():
+        return _curve_beside(run)
     from profkit.collectives.cost import reference_curves
     from profkit.errors import UsageError
 
@@ -142,21 +153,34 @@ def _curve(name: str | None) -> Curve | None:
         return curves[name]
     if not Path(name).is_file():
         raise UsageError(
-            f"{name} is neither a file with output of nccl-tests nor a known all-reduce curve ({', '.join(curves)})"
+            f"{name} is neither a file with output of nccl-tests nor a known all-reduce curve "
+            f"({', '.join((OF_THE_RUN, *curves))})"
         )
-    return _measured_curve(Path(name))
+    return _measured_curve([Path(name)], name)
 
 
-def _measured_curve(path: Path) -> Curve:
-    from profkit.collectives.cost import curve_of_nccl_tests
+def _curve_beside(run: Path) -> Curve:
+    """The output of nccl-tests in a run's folder."""
+    from profkit.errors import InputError
+    from profkit.parsers.discovery import run_files
+    from profkit.parsers.sniff import content_of
+
+    files = [p for p in run_files(run).logs if content_of(p) == "nccl"] if run.is_dir() else []
+    if not files:
+        raise InputError(
+            f"{run}: no output of nccl-tests in this folder; put that of all_reduce_perf there, or name the file"
+        )
+    return _measured_curve(files, str(run))
+
+
+def _measured_curve(paths: Sequence[Path], place: str) -> Curve:
+    from profkit.collectives.cost import curve_of_nccl_rows
     from profkit.errors import InputError
     from profkit.parsers.log import read_log
 
-    rows = [row for row in read_log([path]).nccl.to_pylist() if row["kind"] == "test_row"]
-    found = [(dict(row["fields"]).get("test") or "", row["size_bytes"], row["time_us"]) for row in rows]
-    curve = curve_of_nccl_tests(found, f"nccl-tests in {path.name}")
+    curve = curve_of_nccl_rows(read_log(paths).nccl.to_pylist())
     if curve is None:
-        raise InputError(f"{path}: holds no rows of all_reduce_perf (nccl-tests); give its whole output")
+        raise InputError(f"{place}: holds no rows of all_reduce_perf (nccl-tests); give its whole output")
     return curve
 
 
