@@ -52,7 +52,8 @@ def call_count(run: RunAnalysis, arm: str) -> Check:
         return _abstain(name, title, f"{run.name}: no all-reduce of the target's forward in a trace")
     ok = calls in (2 * layers, 2 * layers + 1)
     relation = "is" if ok else "is not"
-    sentence = f"{calls:g} calls per forward {relation} 2 x {layers:g} layers"
+    more = ", plus one for the embedding" if calls == 2 * layers + 1 else ""
+    sentence = f"{calls:g} calls per forward {relation} 2 x {layers:g} layers{more}"
     return Check(name, title, _verdict(ok), sentence, {"calls": calls, "layers": layers})
 
 
