@@ -219,9 +219,9 @@ class TraceCache:
 # --- entries as files -----------------------------------------------------------------------------
 
 
-def write_entry(place: Path, traces: Sequence[Trace]) -> None:
-    """Write traces into an existing folder."""
-    options = ipc.IpcWriteOptions(compression="zstd")
+def write_entry(place: Path, traces: Sequence[Trace], *, compressed: bool = True) -> None:
+    """Write traces into an existing folder; what is read once and removed need not be ``compressed``."""
+    options = ipc.IpcWriteOptions(compression="zstd" if compressed else None)
     for number, trace in enumerate(traces):
         for name in tables.TRACE_TABLES:
             table = getattr(trace, name)

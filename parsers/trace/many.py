@@ -17,11 +17,11 @@ from pathlib import Path
 from profkit.errors import InputError, Problem
 from profkit.files import each_once, named_again
 from profkit.parsers.sniff import is_trace
-from profkit.parsers.trace import worker
 from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry
 from profkit.parsers.trace.columns import CpuOps
 from profkit.parsers.trace.single import ReadOptions, read_file
 from profkit.parsers.trace.source import STDIN, zip_members
+from profkit.parsers.trace.worker import Workers
 from profkit.trace import Trace
 
 SUFFIXES = (
@@ -196,15 +196,16 @@ class _Many:
             self._cache.store(key, self._options, task.member, traces)
         return traces
 
-    def aside(self, task: _Task, key: str | None) -> tuple[Trace, ...]:
-        """Read in a process of its own, which hands the tables back as files."""
+    def aside(self, task: _Task, key: str | None, workers: Workers) -> tuple[Trace, ...]:
+        """Read in another process, which hands the tables back as files."""
         staging: AbstractContextManager[Path | str]
+        kept = self._cache is not None and key is not None
         if self._cache is None or key is None:
             staging = tempfile.TemporaryDirectory(prefix="profkit-")
         else:
             staging = self._cache.staging(key, self._options, task.member)
         with staging as out:
-            worker.run(
+            workers.run(
                 {
                     "path": str(task.path),
                     "member": task.member,
@@ -212,19 +213,20 @@ class _Many:
                     "cpu_ops": self._options.cpu_ops,
                     "key": key,
                     "out": str(out),
+                    "compressed": kept,
                 },
                 self._meter.of(task),
             )
             return read_entry(Path(out), task.label)
 
-    def read(self, task: _Task, *, in_process: bool) -> tuple[Trace, ...] | InputError:
-        """Read one task; an unusable file is handed back as its error."""
+    def read(self, task: _Task, workers: Workers | None = None) -> tuple[Trace, ...] | InputError:
+        """Read one task, by ``workers`` or in this process; an unusable file is handed back as its error."""
         key = self.key(task)
         try:
             found = self.kept(task, key)
             if found is not None:
                 return found
-            return self.here(task, key) if in_process or task.local is None else self.aside(task, key)
+            return self.aside(task, key, workers) if workers and task.local is not None else self.here(task, key)
         except InputError as error:
             return error
 
@@ -255,10 +257,10 @@ def read_traces(
     many = _Many(options, TraceCache() if cache else None, _Meter(tasks, progress))
     wanted = min(_default_jobs(tasks) if jobs is None else jobs, len(tasks))
     if wanted <= 1:
-        found = [many.read(task, in_process=True) for task in tasks]
+        found = [many.read(task) for task in tasks]
     else:
-        with ThreadPoolExecutor(wanted) as pool:
-            found = list(pool.map(lambda task: many.read(task, in_process=False), tasks))
+        with Workers() as workers, ThreadPoolExecutor(wanted) as pool:
+            found = list(pool.map(lambda task: many.read(task, workers), tasks))
     traces = [trace for each in found if not isinstance(each, InputError) for trace in each]
     errors = [each for each in found if isinstance(each, InputError)]
     if errors and not traces:

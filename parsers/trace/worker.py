@@ -1,6 +1,7 @@
-"""Reads one file in a process of its own, so that ranks are read side by side and their memory is given back.
+"""Reads files in processes of their own, so that ranks are read side by side.
 
-Run as ``python -c`` with a JSON task on standard input; prints one JSON object per line: progress, then the result.
+A worker is started as ``python -c``; it takes one JSON task per line on standard input, and prints one JSON object per
+line: progress, then the result.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 import profkit
 from profkit.errors import InputError
@@ -22,69 +25,126 @@ _CODE = "from profkit.parsers.trace.worker import main; main()"
 _REPORT_EVERY = 1 << 24
 
 
-def run(task: dict[str, Any], progress: Callable[[int], None]) -> None:
-    """Run a task in a process: ``path``, ``member``, ``frames``, ``cpu_ops``, ``key`` and ``out`` (a folder).
+class _Worker:
+    """One process; it is started again after it died."""
 
-    ``progress`` is called with the bytes read so far.
+    def __init__(self) -> None:
+        self._opened = contextlib.ExitStack()
+        self._process: subprocess.Popen[str] | None = None
+        self._errors: IO[str] | None = None
 
-    Raises:
-        InputError: the worker could not read its file, or died.
-    """
-    environment = dict(os.environ)
-    home = str(Path(profkit.__file__).resolve().parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(p for p in (home, environment.get("PYTHONPATH")) if p)
-    done = False
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, "-P", "-c", _CODE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment,
-        ) as process,
-    ):
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            environment = dict(os.environ)
+            home = str(Path(profkit.__file__).resolve().parent.parent)
+            environment["PYTHONPATH"] = os.pathsep.join(p for p in (home, environment.get("PYTHONPATH")) if p)
+            self._errors = self._opened.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115 - entered here
+            self._process = self._opened.enter_context(
+                subprocess.Popen(  # noqa: S603 - this very program
+                    [sys.executable, "-P", "-c", _CODE],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    text=True,
+                    env=environment,
+                )
+            )
+        return self._process
+
+    def run(self, task: dict[str, Any], progress: Callable[[int], None]) -> None:
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            assert process.stdin is not None
-            assert process.stdout is not None
             with contextlib.suppress(BrokenPipeError):  # it died at once; said below
-                process.stdin.write(json.dumps(task))
-                process.stdin.close()
+                process.stdin.write(json.dumps(task) + "\n")
+                process.stdin.flush()
             for line in process.stdout:
                 message = json.loads(line)
                 if "error" in message:
                     raise InputError(message["error"])
                 progress(message["read"])
-                done = message.get("done", False)
-            code = process.wait()
+                if message.get("done"):
+                    return
+        except InputError:
+            raise
         except BaseException:
             process.kill()
             raise
-        if code or not done:
-            errors.seek(0)
-            last = (errors.read().strip().splitlines() or ["it was killed"])[-1]
-            raise InputError(f"{task['path']}: the process that read it ended early ({last}); try --jobs 1")
+        process.wait()
+        assert self._errors is not None
+        self._errors.seek(0)
+        last = (self._errors.read().strip().splitlines() or ["it was killed"])[-1]
+        self.close()
+        raise InputError(f"{task['path']}: the process that read it ended early ({last}); try --jobs 1")
+
+    def close(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        self._process = None
+        self._opened.close()
+
+
+class Workers:
+    """A process for each thread that asks for one; to be closed by a ``with`` block."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._all: list[_Worker] = []
+
+    def run(self, task: dict[str, Any], progress: Callable[[int], None]) -> None:
+        """Run a task in this thread's process: ``path``, ``member``, ``frames``, ``cpu_ops``, ``key``, ``out`` (a
+        folder) and ``compressed`` (whether the tables are written so).
+
+        ``progress`` is called with the bytes read so far.
+
+        Raises:
+            InputError: the worker could not read its file, or died.
+        """
+        worker: _Worker | None = getattr(self._local, "worker", None)
+        if worker is None:
+            worker = self._local.worker = _Worker()
+            with self._lock:
+                self._all.append(worker)
+        worker.run(task, progress)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._all:
+            worker.close()
 
 
 def main() -> None:
     """The worker itself."""
+    # Whoever started it is the one to be interrupted.
+    with contextlib.suppress(KeyboardInterrupt):
+        for line in sys.stdin:
+            _serve(json.loads(line))
+
+
+def _say(message: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _serve(task: dict[str, Any]) -> None:
     from profkit.parsers.trace.cache import write_entry
     from profkit.parsers.trace.columns import CpuOps
     from profkit.parsers.trace.single import ReadOptions, read_file
 
-    task = json.load(sys.stdin)
     reported = 0
-
-    def say(message: dict[str, object]) -> None:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
 
     def progress(read: int) -> None:
         nonlocal reported
         if read - reported >= _REPORT_EVERY:
             reported = read
-            say({"read": read})
+            _say({"read": read})
 
     cpu_ops: CpuOps = "collectives" if task["cpu_ops"] == "collectives" else "all"
     try:
@@ -96,7 +156,7 @@ def main() -> None:
             progress=progress,
         )
     except InputError as error:
-        say({"error": str(error)})
+        _say({"error": str(error)})
         return
-    write_entry(Path(task["out"]), traces)
-    say({"read": traces[0].info.bytes, "done": True})
+    write_entry(Path(task["out"]), traces, compressed=task["compressed"])
+    _say({"read": traces[0].info.bytes, "done": True})
