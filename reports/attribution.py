@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from profkit.attribution.idle import WORDS
+from profkit.attribution.idle import cause_words
 from profkit.attribution.result import Attribution, CollectiveSummary, CycleSummary, RankResult
 from profkit.escape import markdown, visible
 from profkit.finding import Finding
@@ -63,9 +63,11 @@ def _subtitle(result: Attribution, cycle: CycleSummary) -> list[str]:
     if result.cycle is None:
         return [f"{len(ranks)} rank{plural}"]
     left = sum(sum(r.dropped.values()) for r in ranks)
+    count = "one cycle" if cycle.count == 1 else f"mean of {cycle.count} cycles"
     spread = ", ".join(f"{p} {getattr(wall, p) / 1000:.2f}" for p in ("p10", "p50", "p90", "p99"))
     return [
-        f"mean of {cycle.count} cycles on {len(ranks)} rank{plural} ({spread}){f', {left} left out' if left else ''}",
+        f"{count} on {len(ranks)} rank{plural}{f' ({spread})' if cycle.count > 1 else ''}"
+        f"{f', {left} left out' if left else ''}",
         f"a cycle begins at the {'; '.join(sorted({r.boundary for r in ranks if r.cycles}))}",
     ]
 
@@ -83,7 +85,7 @@ def terminal(result: Attribution, *, colour: bool = False) -> str:
             ]
         )
         blocks.append(_bars(cycle, style))
-        blocks.append(_matrix(cycle, style))
+        blocks.append(_matrix(cycle, style, "us per cycle" if result.cycle else "us in all"))
     if len(result.by_batch) > 1:
         blocks.append(_by_batch(result, style))
     if result.collectives:
@@ -117,12 +119,8 @@ def _unseen(cycle: CycleSummary) -> list[str]:
     return [p for p in PHASES if all(c is None for c in cycle.parts_us[p].values())]
 
 
-def _matrix(cycle: CycleSummary, style: Style) -> list[str]:
-    lines = [
-        f"{style.dim}  {'us per cycle':<15}"
-        + "".join(f"{a:>{CELL}}" for a in ACTIVITIES)
-        + f"{'sum':>{CELL}}{style.end}"
-    ]
+def _matrix(cycle: CycleSummary, style: Style, unit: str) -> list[str]:
+    lines = [f"{style.dim}  {unit:<15}" + "".join(f"{a:>{CELL}}" for a in ACTIVITIES) + f"{'sum':>{CELL}}{style.end}"]
     for phase, cells in _matrix_rows(cycle):
         known = [c for c in cells if c is not None]
         total = f"{microseconds(sum(known)):>{CELL}}" if known else f"{'–':>{CELL}}"
@@ -188,10 +186,12 @@ def _sources(rank: RankResult) -> str:
     return ", ".join(used) or "–"
 
 
-def _rank_sum(rank: RankResult, activity: str) -> float:
-    """Mean us per cycle of one activity over all phases."""
+def _rank_sum(rank: RankResult, activity: str) -> float | None:
+    """Mean us per cycle of one activity over all phases; ``None`` without a counted cycle."""
+    if not rank.cycles:
+        return None
     cells = [v for phase in rank.parts_ns.values() for a, v in phase.items() if a == activity and v is not None]
-    return sum(cells) / rank.cycles / 1000 if rank.cycles else 0.0
+    return sum(cells) / rank.cycles / 1000
 
 
 def _ranks(result: Attribution, style: Style) -> list[str]:
@@ -237,6 +237,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) -> str:
     """The attribution as a markdown page; ``plots`` maps captions to paths relative to the page."""
     cycle = result.cycle or result.window
+    unit = "cycle" if result.cycle is not None else "recording"
     lines = ["# Where a decode cycle goes", ""]
     if cycle is not None:
         lines += [f"**{_title(result, cycle)}** — {'; '.join(_subtitle(result, cycle))}.", ""]
@@ -247,7 +248,7 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
     for caption, path in (plots or {}).items():
         lines += [f"![{markdown(caption)}]({path})", ""]
     if cycle is not None:
-        lines += ["## Phase and activity, us per cycle", ""]
+        lines += [f"## Phase and activity, us per {unit}", ""]
         lines += _table(
             ["phase", *ACTIVITIES],
             [[phase.replace("_", "\\_"), *(microseconds(c) for c in cells)] for phase, cells in _matrix_rows(cycle)],
@@ -255,8 +256,10 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
         causes = [(k, v) for k, v in cycle.idle_causes_us.items() if v > 0]
         if causes:
             title = "Why nothing runs" if result.without_gpu else "Why the GPU waits"
-            lines += [f"## {title}, us per cycle", ""]
-            lines += _table(["cause", "us"], [[WORDS[k], microseconds(v)] for k, v in causes])
+            lines += [f"## {title}, us per {unit}", ""]
+            lines += _table(
+                ["cause", "us"], [[cause_words(k, without_gpu=result.without_gpu), microseconds(v)] for k, v in causes]
+            )
     if len(result.by_batch) > 1:
         lines += ["## By batch size", ""]
         lines += _table(

@@ -53,13 +53,18 @@ def split_bars(axes: Axes, rows: Sequence[tuple[str, CycleSummary]], theme: Them
     axes.invert_yaxis()
 
 
+def _clock(result: Attribution) -> str:
+    """What a title must say of a recording without a GPU."""
+    return " (recorded without a GPU: the CPU's times)" if result.without_gpu else ""
+
+
 def _split(result: Attribution, theme: Theme) -> Figure | None:
     if result.cycle is None:
         return None
     cycle = result.cycle
     used = [p for p in HEADLINE_PARTS if (cycle.headline_us[p] or 0.0) > 0]
     figure, axes = style.figure(
-        8.0, 2.1, title=f"Where {cycle.wall_us.mean / 1000:.2f} ms per cycle go", unit="ms", grid="x"
+        8.0, 2.1, title=f"Where {cycle.wall_us.mean / 1000:.2f} ms per cycle go{_clock(result)}", unit="ms", grid="x"
     )
     size = "" if cycle.batch_size is None else f"batch {cycle.batch_size}"
     split_bars(axes, [(size, cycle)], theme)
@@ -84,7 +89,11 @@ def _timeline(result: Attribution, theme: Theme) -> Figure | None:
     if not lanes:
         return None
     figure, axes = style.figure(
-        9.0, 1.6 + 0.3 * len(lanes), title=f"Cycle {lanes[0].cycle}: the one nearest to the median", unit="ms", grid="x"
+        9.0,
+        1.6 + 0.3 * len(lanes),
+        title=f"Cycle {lanes[0].cycle}: the one nearest to the median{_clock(result)}",
+        unit="ms",
+        grid="x",
     )
     _phase_strip(axes, lanes[0], theme)
     for place, lane in enumerate(lanes, start=1):
@@ -133,7 +142,9 @@ def _cycles(result: Attribution, theme: Theme) -> Figure | None:
     sizes = sorted(walls, key=lambda b: (b is None, b or 0))[:MOST_BATCHES]
     if not any(len(walls[b]) > 1 for b in sizes):
         return None
-    figure, axes = style.figure(8.0, 1.3 + 0.55 * len(sizes), title="Time of every counted cycle", unit="ms", grid="x")
+    figure, axes = style.figure(
+        8.0, 1.3 + 0.55 * len(sizes), title=f"Time of every counted cycle{_clock(result)}", unit="ms", grid="x"
+    )
     for place, size in enumerate(sizes):
         values = walls[size]
         # Dots are spread by their order, not at random: the same result gives the same picture.

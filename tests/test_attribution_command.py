@@ -121,7 +121,7 @@ def test_single_files_without_a_run(capfdbinary: pytest.CaptureFixture[bytes], t
     lone.write_bytes(TRACES[3].read_bytes())
     assert run(["attribute", str(lone)]) == 0
     out, _ = said(capfdbinary)
-    assert "1 of 8 ranks are here (missing: 0, 1, 2, 4, 5, 6, 7)" in out
+    assert "1 of 8 ranks is here (missing: 0, 1, 2, 4, 5, 6, 7)" in out
 
 
 def test_missing_ranks_are_named_and_the_rest_is_computed() -> None:

@@ -114,7 +114,7 @@ def test_one_rank_says_nothing_of_the_transfer() -> None:
     found = attribution((1,))
     row = verify(found)
     assert (row.transfer_us, row.wait_us, row.transfer_is, row.bus_bandwidth_gb_s) == (None, None, None, None)
-    assert any("1 of 3 ranks are here (missing: 0, 2)" in w for w in found.warnings)
+    assert any("1 of 3 ranks is here (missing: 0, 2)" in w for w in found.warnings)
 
 
 def test_without_a_word_on_the_group_nothing_is_called_measured() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from profkit.analysis import RunAnalysis
+from profkit.attribution.checks import cycle_findings
+from profkit.attribution.idle import CAUSES, WORDS, cause_words
 from profkit.attribution.result import Attribution
 from profkit.pipeline import analyse_path
 from profkit.planning.plan import Plan, make_plan
@@ -115,3 +117,48 @@ def test_the_attribution_names_the_clock_in_its_title() -> None:
     gpu = attributed(sample("eagle3"))
     assert not gpu.without_gpu
     assert "without a GPU" not in report.terminal(gpu)
+
+
+def test_idle_of_a_host_thread_is_not_laid_on_launches() -> None:
+    found = attributed(on_cpu())
+    page, markdown = render(on_cpu()), report.as_markdown(found)
+    for text in (report.terminal(found), markdown, page, first_sentence(make_plan(on_cpu()))):
+        assert "the host launched late" not in text
+        assert "host launching late" not in text
+        assert "GPU op" not in text.replace("stand for GPU ops", "").replace("<script", "")
+    assert "Python code between two host ops" in markdown
+    assert "Python code between two host ops" in page
+    (said,) = [f for f in found.findings if f.kind == "cpu_time"]
+    assert "idle is what this thread spends outside them" in said.sentence
+    causes = {cause_words(c, without_gpu=True) for c in CAUSES}
+    assert not any("launch" in words for words in causes - {WORDS["unknown"], WORDS["host_sync"], WORDS["dependency"]})
+
+
+def test_the_log_may_hold_longer_steps_than_the_trace() -> None:
+    found = attributed(on_cpu())
+    assert found.cycle is not None
+    step = found.cycle.wall_us.mean / 1000
+    for factor, words in ((2.0, "the log's steps hold more than these cycles do"), (0.5, "profiling costs time")):
+        (said,) = [f for f in cycle_findings(found.cycle, step * factor, "gpu") if f.kind == "trace_to_log"]
+        assert words in said.sentence
+        assert said.severity == "warning"
+    (said,) = [f for f in cycle_findings(found.cycle, step, "gpu") if f.kind == "trace_to_log"]
+    assert said.severity == "info"
+
+
+def test_a_recording_without_a_cycle_has_no_figures_per_cycle(tmp_path: Path) -> None:
+    found = attributed(run_with_trace(tmp_path, "cpu_op"))
+    assert found.cycle is None
+    text = report.terminal(found)
+    assert "us per cycle" not in text
+    assert "us in all" in text
+    assert "us per cycle" not in report.as_markdown(found)
+    row = next(line for line in text.splitlines() if line.startswith("  tp0"))
+    assert row.split()[3:6] == ["–", "–", "–"]
+
+
+def test_one_cycle_is_no_mean() -> None:
+    found = attributed(sample("eagle3"))
+    assert found.cycle is not None
+    one = replace(found, cycle=replace(found.cycle, count=1))
+    assert report.terminal(one).splitlines()[1].startswith("one cycle on 8 ranks, ")

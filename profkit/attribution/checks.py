@@ -29,6 +29,11 @@ def place(rank: RankAnalysis) -> str:
     return rank.info.path
 
 
+def _op(ranks: Sequence[RankAnalysis]) -> str:
+    """Whose ops these are."""
+    return "host" if all(r.time_source == "cpu" for r in ranks) else "GPU"
+
+
 def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     """Findings about each rank alone, equal ones of several ranks joined."""
     yield from _left_out(ranks)
@@ -42,8 +47,8 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         yield Finding(
             "single_cycle",
             "warning",
-            "The trace holds a single cycle: it ends at its last GPU op, so the idle time before the next cycle "
-            "is not in it.",
+            f"The trace holds a single cycle: it ends at its last {_op(ranks)} op, so the idle time before the next "
+            "cycle is not in it.",
             tuple(closed),
         )
     damaged = [place(r) for r in ranks if r.info.truncated]
@@ -67,11 +72,10 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         )
     lost = sum(r.ops.unusable for r in ranks)
     if lost:
-        what = "host" if all(r.time_source == "cpu" for r in ranks) else "GPU"
         yield Finding(
             "ops_without_start",
             "warning",
-            f"{lost} {what} ops have no credible start time or duration and are left out.",
+            f"{lost} {_op(ranks)} ops have no credible start time or duration and are left out.",
             (),
             {"ops": lost},
         )
@@ -172,9 +176,9 @@ def _guessed(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         yield Finding(
             "phases_by_order",
             "warning",
-            f"No annotation, Python function or known kernel tells the phases ({min(shares.values()):.0%} of the GPU "
-            "time): they were told by the length and the order of forwards alone, and may be wrong. Record with SGLang "
-            "0.5.14 or newer, or with_stack=True.",
+            f"No annotation, Python function or known kernel tells the phases ({min(shares.values()):.0%} of the "
+            f"{'CPU' if all(r.time_source == 'cpu' for r in ranks) else 'GPU'} time): they were told by the length and "
+            "the order of forwards alone, and may be wrong. Record with SGLang 0.5.14 or newer, or with_stack=True.",
             tuple(shares),
             {"guessed_share": min(shares.values())},
         )
@@ -284,7 +288,7 @@ def cycle_findings(cycle: CycleSummary, log_step_ms: float | None, source: str) 
             "cpu_time",
             "warning",
             "This trace was recorded without a GPU: host ops of the scheduler's thread stand for GPU ops, and all "
-            "times are CPU times.",
+            "times are CPU times; idle is what this thread spends outside them, in Python and the scheduler.",
         )
     idle = sum(cycle.idle_causes_us.values())
     if source == "gpu" and idle > 0.05 * cycle.wall_us.mean:
@@ -301,7 +305,8 @@ def cycle_findings(cycle: CycleSummary, log_step_ms: float | None, source: str) 
     if log_step_ms is not None and log_step_ms > 0:
         ratio = cycle.wall_us.mean / 1000.0 / log_step_ms
         off = abs(ratio - 1.0) > LOG_TOLERANCE
-        mend = "; profiling costs time: take the shares from the trace, the time from the log" if off else ""
+        why = "profiling costs time" if ratio > 1 else "the log's steps hold more than these cycles do"
+        mend = f"; {why}: take the shares from the trace, the time from the log" if off else ""
         yield Finding(
             "trace_to_log",
             "warning" if off else "info",

@@ -84,7 +84,7 @@ def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
     yield Finding(
         "ranks_missing",
         "warning",
-        f"{here} of {group.world} ranks{whose} are here{_missing(ranks, group)}; {means}.",
+        f"{here} of {group.world} ranks{whose} {'is' if here == 1 else 'are'} here{_missing(ranks, group)}; {means}.",
         tuple(_place(ranks[i]) for i in group.ranks[:8]),
         {"present": here, "world": group.world},
     )

@@ -28,11 +28,23 @@ WORDS: Final = {
     "kernel_gaps": "between kernels that were already queued",
     "unknown": "no launch recorded",
 }
+# In traces without a GPU every host op is its own launch: between two of them the thread runs what is no torch op.
+HOST_WORDS: Final = {
+    **WORDS,
+    "cpu_draft": "Python code before the verify (drafting on the CPU)",
+    "host_bound": "Python code between two host ops",
+    "launch": "Python code between two host ops",
+}
 # A launched op that starts this soon after its launch call was waiting for the launch itself.
 LAUNCH_LATENCY_NS: Final = 20_000
 # Queued kernels of one stream follow each other within this time unless the later one waits for something else.
 KERNEL_GAP_NS: Final = 5_000
 _SYNC_NAMES: Final = ("Synchronize", "EventQuery", "StreamWaitValue")
+
+
+def cause_words(cause: str, *, without_gpu: bool) -> str:
+    """What a cause of idle time is, in words; in a trace without a GPU nothing is launched."""
+    return (HOST_WORDS if without_gpu else WORDS).get(cause, cause)
 
 
 def idle_by_cause(trace: Trace, ops: Ops, labels: Labels, cycles: Cycles, timeline: Timeline) -> Ints:

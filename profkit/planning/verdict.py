@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profkit.attribution.idle import cause_words
 from profkit.planning.checks import Check
 from profkit.planning.levers import EFFORT_WORDS, EffectModel
 from profkit.planning.ranking import RankedLever
@@ -115,6 +116,8 @@ def _idle_cause(at: Situation) -> str:
     name, most = max(causes.items(), key=lambda pair: pair[1], default=("unknown", 0.0))
     if not total or most < total / 2 or name not in IDLE_WORDS:
         return ""
+    if at.candidate.attribution is not None and at.candidate.attribution.without_gpu:
+        return f"; {most / total:.0%} of all idle time is {cause_words(name, without_gpu=True)}"
     return f"; {most / total:.0%} of all idle time is {IDLE_WORDS[name]}"
 
 

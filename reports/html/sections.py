@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from profkit.analysis import RunAnalysis
-from profkit.attribution.idle import WORDS
+from profkit.attribution.idle import cause_words
 from profkit.attribution.result import Attribution, CycleSummary
 from profkit.collectives.cost import reference_curves
 from profkit.escape import visible
@@ -278,7 +278,9 @@ def _heat(value: float | None, largest: float) -> float:
 def _idle(result: Attribution | None) -> list[dict[str, str]]:
     cycle = None if result is None else result.cycle or result.window
     causes = [(c, v) for c, v in cycle.idle_causes_us.items() if v > 0] if cycle else []
-    return [{"us": us(v), "words": WORDS.get(c, c)} for c, v in sorted(causes, key=lambda c: -c[1])]
+    on_host = result is not None and result.without_gpu
+    ordered = sorted(causes, key=lambda c: -c[1])
+    return [{"us": us(v), "words": cause_words(c, without_gpu=on_host)} for c, v in ordered]
 
 
 def _collectives(result: Attribution | None) -> Iterator[dict[str, Any]]:
