@@ -385,6 +385,7 @@ def document(plan: Plan, *, plots: Sequence[tuple[str, str]] = (), names: Sequen
             ],
             "outcomes": [_outcome(o) for o in plan.outcomes],
             "collectives": _collectives(plan),
+            "bounded": any(cell.startswith("≤") for row in _collectives(plan) for cell in row),
             "kernels": [
                 [k.phase, k.kernel_class, k.implementation or "", figure(k.calls_per_cycle), figure(k.us_per_cycle)]
                 for k in plan.kernels[:20]

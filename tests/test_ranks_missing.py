@@ -143,6 +143,8 @@ def test_documents_say_at_most() -> None:
     text = document(make_plan(analysis), names=("run",))
     assert re.search(r"of this, waiting for a late rank \| ≥ ", text)
     assert re.search(r"\| ≤ [\d.]+ \| ≥ [\d.]+ \|", text)
+    assert "so the transfer is at most this, wait and bandwidth at least." in text
+    assert "at most this" not in document(make_plan(analysed((0, 1, 2))), names=("run",))
     whole = attribution((0, 1, 2))
     assert not re.search("[≤≥]", terminal(whole) + as_markdown(whole) + render(analysed((0, 1, 2))))
 
