@@ -162,6 +162,9 @@ def test_a_bound_is_no_measurement_to_compare_or_to_plan_with() -> None:
     assert row.transfer is not None
     assert (row.wait.low, row.wait.high) == (row.wait.value, row.time.value)
     assert (row.transfer.low, row.transfer.high) == (0.0, row.transfer.value)
+    first = make_plan(some).verdict.sentences[0]
+    assert "waiting for ranks whose traces are not here included, so record all ranks first" in first
+    assert "health of the fabric" not in first
     assert any("traces of 2 of 3 ranks only" in limit.why for limit in make_plan(some).limits)
     assert not any("ranks only" in limit.why for limit in make_plan(every).limits)
     assert make_plan(some).situation.measured["wait_share"].value is None

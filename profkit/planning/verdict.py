@@ -150,7 +150,13 @@ def _where(at: Situation, found: Bottleneck | None) -> str:
         if over is not None and model.value is not None and "nccl" in at.implementations:
             text += f", {times(over)} NCCL's own latency model ({model.value:.1f} us)"
             if over > MODEL_MULTIPLE and isinstance(at.fabric, str):
-                text += ", so look at the health of the fabric first"
+                # Waiting for a rank that nobody recorded is no sign of a sick fabric.
+                sure = all(c.transfer_is == "measured" for c in arms.target_allreduce(at.candidate))
+                text += (
+                    ", so look at the health of the fabric first"
+                    if sure
+                    else ", waiting for ranks whose traces are not here included, so record all ranks first"
+                )
         text += _tested(at)
     ratio = at.measured["compute_over_floor"].value
     if ratio is not None and e.verify_compute.value is not None and e.verify_floor.value is not None:
