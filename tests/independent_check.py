@@ -32,7 +32,11 @@ class Outcome:
     @property
     def right(self) -> bool:
         """Counts exact and every cell within half a percent of the wall."""
-        return self.worst <= 0.005 and all(a == b for a, b in self.cycles) and all(abs(a - b) < 1e-6 for a, b in self.calls)
+        return (
+            self.worst <= 0.005
+            and all(a == b for a, b in self.cycles)
+            and all(abs(a - b) < 1e-6 for a, b in self.calls)
+        )
 
 
 def truth_windows(case: Case, machine: Machine, rank: int) -> list[Window]:
@@ -45,7 +49,7 @@ def check(case: Case) -> Outcome:
     """Simulate, write, read, attribute, compare."""
     machine = simulate(case)
     with tempfile.TemporaryDirectory() as folder:
-        machine.write(Path(folder), case.evidence)
+        machine.write(Path(folder), case.evidence, case.hidden)
         traces = read_traces([folder])
         if any(needs_frames(trace) for trace in traces):
             traces = read_traces([folder], frames=True)
@@ -73,7 +77,17 @@ def check(case: Case) -> Outcome:
     common = max(_common(case, machine, found, rank) for rank in range(len(found.ranks)))
     counted_rows = table[table["kind"] == "counted"]
     confidence = float(counted_rows["confidence"].mean()) if len(counted_rows) else 0.0
-    return Outcome(tuple(cycles), tuple(calls), abs(cells[where][0] - cells[where][1]), where, cells, confidence, common, found, machine)
+    return Outcome(
+        tuple(cycles),
+        tuple(calls),
+        abs(cells[where][0] - cells[where][1]),
+        where,
+        cells,
+        confidence,
+        common,
+        found,
+        machine,
+    )
 
 
 def _common(case: Case, machine: Machine, found: Attribution, rank: int) -> float:
@@ -98,7 +112,10 @@ def _common(case: Case, machine: Machine, found: Attribution, rank: int) -> floa
 
 def report(case: Case, outcome: Outcome) -> str:
     """What differs, for a person."""
-    lines = [f"{case}", f"  cycles found/true {outcome.cycles} all-reduces {outcome.calls} confidence {outcome.confidence:.2f} common {outcome.common:.2%}"]
+    lines = [
+        f"{case}",
+        f"  cycles found/true {outcome.cycles} all-reduces {outcome.calls} confidence {outcome.confidence:.2f} common {outcome.common:.2%}",
+    ]
     lines += [f"  labelled_by {dict(outcome.found.ranks[0].labelled_by)}"]
     for (rank, phase, activity), (got, true) in outcome.cells.items():
         if abs(got - true) > 0.005:

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.independent_kernels import (
-    ARGMAX, BROADCAST, CAT, D2D, D2H_COPY, EW, FILL, FOREACH, H2D, INDEX, INDEX_PUT, SOFTMAX, SORT, TOPK,
-    VERIFY_SAMPLED, VERIFY_TREE, forward, triton,
+    ARGMAX, BROADCAST, D2D, D2H_COPY, EW, FILL, FOREACH, H2D, INDEX, INDEX_PUT, SOFTMAX, VERIFY_SAMPLED, VERIFY_TREE, forward, triton,
 )  # fmt: skip
-from tests.independent_machine import COPY, D2H, MAIN, SCHEDULE, Kernel, Machine
+from tests.independent_machine import COPY, D2H, MAIN, SCHEDULE, SIDE, Kernel, Machine
 
 Item = tuple[str, int] | tuple[str, int, int]  # ("d", batch size[, steps]) or ("p", tokens)
 DECODES: tuple[Item, ...] = (("d", 4),) * 7
@@ -42,7 +41,16 @@ class Case:
     greedy: bool = True
     overlap: bool = True
     detailed: bool = False
-    start: str = "mid"  # mid: amid a cycle; idle: before the first launch
+    worker: str = ""  # v1 or v2 where a release has both
+    plan_stream: bool = False  # SGLANG_ENABLE_OVERLAP_PLAN_STREAM
+    branches: bool = False  # graphs with a second branch (shared experts beside routed ones)
+    pieces: int = 0  # the target forward as so many graphs (piecewise) instead of one
+    grammar: bool = False  # structured output: the host reads the draft before verify
+    early: bool = False  # programmatic dependent launch: kernels start a little before the one ahead ends
+    hidden: bool = False  # kernel names that no table knows
+    folded: bool = False  # DSPARK: acceptance inside the graph of verify
+    start: str = "mid"  # mid: between two turns of the loop, cut: within one; idle: before the first launch
+    cut_us: float = 0.0
     script: tuple[Item, ...] = field(default=DECODES)
 
     @property
@@ -59,6 +67,8 @@ class Server:
     def __init__(self, case: Case, machine: Machine) -> None:
         self.c, self.m = case, machine
         self.cycle = 0
+        self.stream = MAIN
+        machine.early = 1900 if case.early else 0
         self.steps = case.steps
         self.pending: list[int] | None = None
         self.published: list[int] | None = None
@@ -96,14 +106,29 @@ class Server:
         return self.steps + 1 if self.c.topk == 1 else 8
 
     def eager(self, phase: str, *kernels: Kernel) -> None:
-        """Eager launches on the forward's stream."""
-        self.m.launch(phase, *kernels)
+        """Eager launches on the current stream."""
+        self.m.launch(phase, *kernels, stream=self.stream)
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """What runs on the plan stream, if there is one: it waits for the forward's stream, which waits for it."""
+        if self.c.plan_stream:
+            self.m.fence(SIDE, self.m.ends(MAIN))
+            self.stream = SIDE
+        yield
+        self.stream = MAIN
+        if self.c.plan_stream:
+            self.m.fence(MAIN, self.m.ends(SIDE))
 
     def model(self, phase: str, draft: bool, tokens: int, *, prefill: bool = False) -> list[tuple[str, Kernel]]:
         """The kernels of one forward."""
         c = self.c
         family, layers = (c.drafter, c.draft_layers) if draft else (c.family, c.layers)
-        kernels = forward(family, layers, tokens, c.ranks, prefill=prefill, head=not draft or c.mode not in ("dflash", "dspark"))
+        kernels = forward(
+            family, layers, tokens, c.ranks, prefill=prefill, head=not draft or c.mode not in ("dflash", "dspark")
+        )
+        if c.branches and not prefill:
+            kernels = [(n, us, kind + "@") if i % 9 == 7 and kind == "kernel" else (n, us, kind) for i, (n, us, kind) in enumerate(kernels)]
         return [(phase, k) for k in kernels]
 
     def run(self, graph_id: int, kernels: list[tuple[str, Kernel]], *, decode: bool = False) -> None:
@@ -114,8 +139,11 @@ class Server:
             if new:
                 names = self.fn("model_executor/runner/decode_cuda_graph_runner.py", "execute")
                 names += self.fn("model_executor/runner_backend/full_cuda_graph_backend.py", "replay")
+            pieces = max(self.c.pieces, 1)
+            size = -(-len(kernels) // pieces)
             with self.m.frame(*names):
-                self.m.replay(graph_id, kernels)
+                for i in range(pieces):
+                    self.m.replay(graph_id * 10 + i, kernels[i * size : (i + 1) * size], host_us=40.0 if pieces == 1 else 15.0)
             return
         names = self.fn("model_executor/model_runner.py", "forward_decode" if decode else "forward_extend")
         if new:
@@ -133,7 +161,10 @@ class Server:
 
     def target(self, mode: str, bs: int, phase: str, tokens: int) -> None:
         """The target forward inside its span."""
-        with self.m.frame(*self.fn("managers/tp_worker.py", "forward_batch_generation")), self.runner(self.step(mode, bs)):
+        with (
+            self.m.frame(*self.fn("managers/tp_worker.py", "forward_batch_generation")),
+            self.runner(self.step(mode, bs)),
+        ):
             self.eager(phase, *([EW, D2D] if self.c.target_graph else [EW, EW, INDEX]))
             graph = 1000 + 100 * tokens + bs if self.c.target_graph else 0
             self.run(graph, self.model(phase, False, tokens), decode=mode == "DECODE")
@@ -208,6 +239,11 @@ class Server:
                 self.decode(size)
         if self.c.overlap:
             self.eager("other", *([D2D, EW, EW, D2D] if self.c.release < 14 else [EW, INDEX_PUT, INDEX_PUT]))
+        return self.results()
+
+    def results(self) -> list[int]:
+        """The results to the CPU."""
+        m = self.m
         stream = COPY if self.c.overlap and self.c.release >= 15 else MAIN
         if stream == COPY:
             m.fence(COPY, m.ends(MAIN))
@@ -230,7 +266,9 @@ class Server:
     def sample(self) -> None:
         """ModelRunner.sample."""
         sampled: Kernel = ("void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024u, float>()", 25, "kernel")
-        with self.m.frame(*self.fn("model_executor/model_runner.py", "sample"), *self.fn("layers/sampler.py", "forward")):
+        with self.m.frame(
+            *self.fn("model_executor/model_runner.py", "sample"), *self.fn("layers/sampler.py", "forward")
+        ):
             self.eager("accept", *([ARGMAX] if self.c.greedy else [EW, SOFTMAX, sampled]))
 
     def publish(self) -> None:
@@ -251,11 +289,17 @@ class Server:
         """run_eagle_verify and its predecessors."""
         with self.m.frame(*self.fn(*self.verify_frame())):
             name = "assign_extend_cache_locs" + ("_uniform" if self.c.release >= 20 else "")
-            if not prepared:
-                self.eager("verify", EW, triton(name, 2.6))
-            if self.c.target_graph:
-                self.eager("verify", FOREACH, FOREACH, EW)
-            self.metadata("verify", self.c.family, bs)
+            with self.planning():
+                if not prepared:
+                    self.eager("verify", EW, triton(name, 2.6))
+                if self.c.target_graph:
+                    self.eager("verify", FOREACH, FOREACH, EW)
+                self.metadata("verify", self.c.family, bs)
+            if self.c.plan_stream:  # update_verify_buffers_to_fill_after_draft
+                self.eager("verify", EW, D2D)
+            if self.c.grammar:
+                self.eager("verify", D2H_COPY, D2H_COPY, D2H_COPY)
+                self.m.wait(MAIN)
             self.target("TARGET_VERIFY", bs, "verify", self.width)
             self.accept(bs)
 
@@ -276,8 +320,13 @@ class Server:
         """eagle_sample and the commit."""
         with self.m.frame(*self.fn(*self.sample_frame())):
             self.eager("accept", FILL, FILL)
+            if self.c.grammar:
+                self.m.host(120)
+                self.eager("accept", H2D, triton("apply_token_bitmask_inplace_kernel", 5))
             if self.c.greedy and self.c.release >= 23:
-                self.eager("accept", triton("_argmax_partial_kernel", 9), triton("_argmax_final_kernel", 2.4), VERIFY_TREE)
+                self.eager(
+                    "accept", triton("_argmax_partial_kernel", 9), triton("_argmax_final_kernel", 2.4), VERIFY_TREE
+                )
             elif self.c.greedy:
                 self.eager("accept", ARGMAX, VERIFY_TREE)
             else:
@@ -288,111 +337,16 @@ class Server:
         if self.c.release >= 23:
             self.eager("accept", triton("_verify_commit_outputs_kernel", 3))
         else:
-            self.eager("accept", EW, INDEX, triton("fill_new_verified_id" if self.c.release < 12 else "fill_bonus_tokens", 2))
+            self.eager(
+                "accept", EW, INDEX, triton("fill_new_verified_id" if self.c.release < 12 else "fill_bonus_tokens", 2)
+            )
         if self.c.topk > 1:
-            self.eager("accept", triton("fill_accept_out_cache_loc", 2), triton("copy_all_layer_kv_cache_tiled", 9), INDEX, D2D)
+            self.eager(
+                "accept", triton("fill_accept_out_cache_loc", 2), triton("copy_all_layer_kv_cache_tiled", 9), INDEX, D2D
+            )
 
     def sample_frame(self) -> tuple[str, ...]:
         """File and function of acceptance."""
         if self.c.release >= 16:
             return ("speculative/eagle_utils.py", "eagle_sample")
         return ("speculative/eagle_info_v2.py", "sample")
-
-
-class EagleV2(Server):
-    """eagle_worker_v2.py (EAGLE, EAGLE3, NEXTN, STANDALONE)."""
-
-    stages = True
-
-    def entry(self) -> tuple[str, ...]:
-        return ("speculative/eagle_worker_v2.py", "forward_batch_generation")
-
-    def prefill(self, tokens: int) -> None:
-        super().prefill(tokens)
-        self.publish()
-        with self.stage("draft_extend"), self.m.frame(*self.fn("speculative/eagle_worker_v2.py", "_draft_extend_for_prefill")):
-            self.eager("draft_extend", CAT, D2D)
-            with self.runner(self.step("EXTEND", 1, draft=True, tokens=tokens)):
-                self.run(0, self.model("draft_extend", True, tokens, prefill=True))
-            self.eager("draft_extend", SOFTMAX, TOPK)
-
-    def decode(self, bs: int) -> None:
-        if self.steps > 0:
-            with self.stage("draft"), self.m.frame(*self.fn("speculative/eagle_worker_v2.py", "draft")):
-                self.draft(bs)
-        else:  # _build_trivial_verify_input
-            self.eager("verify", EW, FILL, FILL, FILL, EW)
-        self.verify(bs)
-        self.publish()
-        with self.stage("draft_extend"), self.m.frame(*self.fn("speculative/eagle_worker_v2.py", "_draft_extend_for_decode")):
-            self.draft_extend(bs)
-        self.m.fence(SCHEDULE, self.m.ends(MAIN))  # the write-after-read barrier
-
-    def draft(self, bs: int) -> None:
-        """Cache locations, (num_steps - 1) forwards, tree."""
-        name = "assign_draft_cache_locs_page_size_1" if self.c.release < 14 else "assign_draft_cache_locs_contiguous"
-        self.eager("draft", triton(name, 2.4), EW, EW)
-        graph = self.c.draft_graph and self.steps > 1
-        if graph:
-            runner = ("speculative/eagle_draft_cuda_graph_runner.py", "execute" if self.c.release >= 14 else "replay")
-            with self.m.frame(*self.fn(*runner)):
-                self.eager("draft", *([FOREACH, FOREACH, D2D] if self.c.release >= 16 else [EW, EW, EW, D2D, D2D]))
-                self.draft_metadata()
-                body = [("draft", EW)]
-                for i in range(self.steps - 1):
-                    body += self.model("draft", True, self.c.topk) + [("draft", k) for k in self.pick(i)]
-                self.m.replay(5000 + 100 * self.steps + bs, body + [("draft", k) for k in self.organize()])
-        else:
-            if self.steps > 1:
-                self.draft_metadata()
-            with self.m.frame(*self.fn("speculative/eagle_worker_v2.py", "draft_forward")):
-                self.eager("draft", EW)
-                for i in range(self.steps - 1):
-                    with self.runner(self.step("DECODE", bs, draft=True)):
-                        self.run(0, self.model("draft", True, self.c.topk), decode=True)
-                    self.eager("draft", *self.pick(i))
-                self.eager("draft", *self.organize())
-        self.tree()
-
-    def tree(self) -> None:
-        """build_eagle_verify_input."""
-        with self.m.frame(*self.fn("speculative/eagle_utils.py", "build_tree_kernel_efficient")):
-            chain = self.c.release >= 23 and self.c.topk == 1
-            build: Kernel = ("build_tree_efficient(long*, long*, long*, bool*, long*, long*, long*, int, int, int, int)", 3, "kernel")
-            self.eager("draft", CAT, FILL, triton("_build_chain_tree_kernel", 2.5) if chain else build)
-
-    def draft_metadata(self) -> None:
-        """Attention metadata of all draft steps."""
-        if self.c.drafter in ("flashinfer", "triton"):
-            self.eager("draft", triton("generate_draft_decode_kv_indices", 3), EW)
-        else:
-            self.eager("draft", *[EW] * max(self.steps - 1, 1))
-
-    def pick(self, step: int) -> list[Kernel]:
-        """Top-k after a draft step."""
-        if self.c.topk == 1 and self.c.release >= 16:
-            return [triton("_draft_topk1_partial_argmax_kernel", 6), triton("_draft_topk1_finalize_kernel", 2)]
-        return [SOFTMAX, TOPK, EW] + ([EW, TOPK, INDEX] if self.c.topk > 1 else [])
-
-    def organize(self) -> list[Kernel]:
-        """organize_draft_results."""
-        return [] if self.c.topk == 1 and self.c.release >= 16 else [CAT, CAT, TOPK, SORT, INDEX]
-
-    def draft_extend(self, bs: int) -> None:
-        """One draft forward over the verified tokens."""
-        if self.c.release >= 23:
-            self.eager("draft_extend", triton("_draft_extend_inputs_kernel", 2), triton("_prepare_draft_extend_lengths_kernel", 2))
-        else:
-            self.eager("draft_extend", EW, EW, EW, EW)
-        self.eager("draft_extend", triton("compute_position_kernel", 2.4))
-        if self.c.extend_graph:
-            runner = "speculative/eagle_draft_extend_cuda_graph_runner.py"
-            with self.m.frame(*self.fn(runner, "execute" if self.c.release >= 14 else "replay")):
-                self.eager("draft_extend", FOREACH, FOREACH, D2D)
-                self.metadata("draft_extend", self.c.drafter, bs)
-                self.m.replay(7000 + bs + 100 * self.width, self.model("draft_extend", True, self.width))
-        else:
-            self.metadata("draft_extend", self.c.drafter, bs)
-            with self.runner(self.step("DRAFT_EXTEND_V2", bs, draft=True)):
-                self.run(0, self.model("draft_extend", True, self.width))
-        self.eager("draft_extend", INDEX, INDEX, *([ARGMAX] if self.c.topk == 1 and self.c.release >= 16 else [SOFTMAX, TOPK]))

@@ -7,25 +7,78 @@ from dataclasses import dataclass
 from tests.independent_machine import Kernel
 
 _AT = "void at::native::"
-EW: Kernel = (f"{_AT}vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<long>, std::array<char*, 3ul> >(int)", 1.6, "kernel")
-FILL: Kernel = (f"{_AT}vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)", 1.4, "kernel")
-INDEX: Kernel = (f"{_AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl>>(long)", 2.4, "kernel")
-INDEX_PUT: Kernel = (f"{_AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_put_kernel_impl>>(long)", 2.3, "kernel")
-FOREACH: Kernel = (f"{_AT}(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>>()", 2.2, "kernel")
-ARGMAX: Kernel = (f"{_AT}reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, 4, 4> >()", 14, "kernel")
-SUM: Kernel = (f"{_AT}reduce_kernel<512, 1, at::native::ReduceOp<long, at::native::func_wrapper_t<long>, unsigned int, long, 4, 4> >()", 3, "kernel")
-SOFTMAX: Kernel = (f"{_AT}(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>()", 12, "kernel")
+EW: Kernel = (
+    f"{_AT}vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<long>, std::array<char*, 3ul> >(int)",
+    1.6,
+    "kernel",
+)
+FILL: Kernel = (
+    f"{_AT}vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)",
+    1.4,
+    "kernel",
+)
+INDEX: Kernel = (
+    f"{_AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl>>(long)",
+    2.4,
+    "kernel",
+)
+INDEX_PUT: Kernel = (
+    f"{_AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_put_kernel_impl>>(long)",
+    2.3,
+    "kernel",
+)
+FOREACH: Kernel = (
+    f"{_AT}(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>>()",
+    2.2,
+    "kernel",
+)
+ARGMAX: Kernel = (
+    f"{_AT}reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, 4, 4> >()",
+    14,
+    "kernel",
+)
+SUM: Kernel = (
+    f"{_AT}reduce_kernel<512, 1, at::native::ReduceOp<long, at::native::func_wrapper_t<long>, unsigned int, long, 4, 4> >()",
+    3,
+    "kernel",
+)
+SOFTMAX: Kernel = (
+    f"{_AT}(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>()",
+    12,
+    "kernel",
+)
 TOPK: Kernel = (f"{_AT}sbtopk::gatherTopK<float, unsigned int, 2, false>()", 11, "kernel")
-SORT: Kernel = (f"{_AT}bitonicSortKVInPlace<2, -1, 16, 16, long, long, at::native::LTOp<long, true>, unsigned int>()", 4, "kernel")
-CAT: Kernel = (f"{_AT}(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<8u>, unsigned int, 2, 64, 64>()", 2.4, "kernel")
-NONZERO: Kernel = ("void at_cuda_detail::cub::DeviceSelectSweepKernel<at_cuda_detail::cub::detail::device_select_policy_hub>()", 3, "kernel")
+SORT: Kernel = (
+    f"{_AT}bitonicSortKVInPlace<2, -1, 16, 16, long, long, at::native::LTOp<long, true>, unsigned int>()",
+    4,
+    "kernel",
+)
+CAT: Kernel = (
+    f"{_AT}(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<8u>, unsigned int, 2, 64, 64>()",
+    2.4,
+    "kernel",
+)
+NONZERO: Kernel = (
+    "void at_cuda_detail::cub::DeviceSelectSweepKernel<at_cuda_detail::cub::detail::device_select_policy_hub>()",
+    3,
+    "kernel",
+)
+INDEX_FILL: Kernel = ("void at::native::index_elementwise_kernel<128, 4, at::native::index_fill_kernel_impl>(long)", 2, "kernel")
 D2D: Kernel = ("Memcpy DtoD (Device -> Device)", 1.8, "memcpy")
 H2D: Kernel = ("Memcpy HtoD (Pinned -> Device)", 1.7, "memcpy")
 D2H_COPY: Kernel = ("Memcpy DtoH (Device -> Pinned)", 1.9, "memcpy")
 BROADCAST: Kernel = ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 9, "comm")
 GATHER: Kernel = ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 15, "comm")
-VERIFY_TREE: Kernel = ("void VerifyTreeGreedy<int, long>(int*, int*, int*, long*, long*, long*, long*, long*, unsigned int)", 4, "kernel")
-VERIFY_SAMPLED: Kernel = ("void sampling::TreeSpeculativeSamplingTargetOnly<1024u, float, int, long>(int*, int*, int*)", 42, "kernel")
+VERIFY_TREE: Kernel = (
+    "void VerifyTreeGreedy<int, long>(int*, int*, int*, long*, long*, long*, long*, long*, unsigned int)",
+    4,
+    "kernel",
+)
+VERIFY_SAMPLED: Kernel = (
+    "void sampling::TreeSpeculativeSamplingTargetOnly<1024u, float, int, long>(int*, int*, int*)",
+    42,
+    "kernel",
+)
 
 
 def triton(name: str, us: float) -> Kernel:
@@ -50,7 +103,9 @@ class Family:
 
 _NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 _FA3 = "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>(Params)"
-_NORM = "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*)"
+_NORM = (
+    "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*)"
+)
 _ROPE = "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheEnhancedKernel<true, 128u, 8u, 16u, __nv_bfloat16>()"
 _SILU = "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &(silu(float const&))>(__nv_bfloat16*)"
 _NVJET = ("nvjet_tst_128x64_64x8_2x1_v_bz_TNT", "nvjet_tst_64x8_64x16_4x1_v_bz_splitK_TNT",
@@ -99,7 +154,9 @@ FAMILIES: dict[str, Family] = {
 _TRITON = ("_kernel", "fused_", "_matmul", "_topk_f", "_combined", "_swiglu", "_fwd", "_rms", "set_mla", "moe_sum")
 
 
-def forward(family: str, layers: int, tokens: int, ranks: int, *, prefill: bool = False, head: bool = True) -> list[Kernel]:
+def forward(
+    family: str, layers: int, tokens: int, ranks: int, *, prefill: bool = False, head: bool = True
+) -> list[Kernel]:
     """Embedding, layers, final norm, head and the gathering of logits of one forward."""
     f = FAMILIES[family]
     slow = 1.0 + 0.06 * min(tokens, 8) + (4.0 if prefill else 0.0)
@@ -114,7 +171,15 @@ def forward(family: str, layers: int, tokens: int, ranks: int, *, prefill: bool 
         special = f.linear if f.linear and layer % 4 != 3 else (f.multi if tokens > 1 else f.attention)
         norm = [] if f.fused and ranks > 1 else [k(f.norm, 2.8)]
         kernels += [*norm, k(f.gemm[0], 21), *(k(n, 2.4) for n in f.rope), *(k(n, 12) for n in special)]
-        kernels += [k(f.gemm[1], 14), *reduce, *norm, k(f.gemm[2], 46), *(k(n, 3) for n in f.middle), k(f.gemm[3], 27), *reduce]
+        kernels += [
+            k(f.gemm[1], 14),
+            *reduce,
+            *norm,
+            k(f.gemm[2], 46),
+            *(k(n, 3) for n in f.middle),
+            k(f.gemm[3], 27),
+            *reduce,
+        ]
     kernels.append(k(f.norm, 2.8))
     if head:
         kernels.append(k("nvjet_tst_128x8_64x12_2x1_v_bz_TNT" if family != "triton" else f.gemm[0], 90))

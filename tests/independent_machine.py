@@ -6,6 +6,7 @@ Independent of the project's own simulator: nothing here or in ``independent_cyc
 from __future__ import annotations
 
 import json
+import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,7 @@ class Machine:
         self.rng = np.random.default_rng(seed)
         self.hosts = [Host(0, 1.0 + 0.04 * r) for r in range(ranks)]
         self.cycle = -1
+        self.early = 0  # ns by which a kernel may start before the one ahead of it ends
         self.note_stack: list[list[int]] = [[] for _ in range(ranks)]
         self.frame_stack: list[list[int]] = [[] for _ in range(ranks)]
         self.begin: list[int] | None = None  # per rank, when recording started
@@ -71,9 +73,9 @@ class Machine:
         for h in self.hosts:
             h.now += int(us * 1000 * h.speed * self.rng.uniform(0.9, 1.1))
 
-    def record(self) -> None:
-        """Start recording here: what began before is lost."""
-        self.begin = [h.now for h in self.hosts]
+    def record(self, later_us: float = 0.0) -> None:
+        """Start recording here or a little later: what began before is lost."""
+        self.begin = [h.now + int(later_us * 1000) for h in self.hosts]
 
     def finish(self) -> None:
         """Stop recording after a device synchronisation, as the profiler's stop does."""
@@ -130,7 +132,7 @@ class Machine:
         """Launch each kernel eagerly."""
         for name, us, kind in kernels:
             driver = "triton" in kind
-            kind = kind.replace("triton", "kernel")
+            kind = kind.rstrip("@").replace("triton", "kernel")
             api = {"memcpy": "cudaMemcpyAsync", "memset": "cudaMemsetAsync"}.get(kind, "cudaLaunchKernel")
             if driver:
                 api = "cuLaunchKernelEx"
@@ -142,21 +144,30 @@ class Machine:
                 h.calls.append((cat, api, b + 1000, max(h.now - 500, b + 1500), h.correlation))
             self._queue(name, us, kind, phase, stream, 0, 0, [b + 1000 for b in begun], 2500, 1200)
 
-    def replay(self, graph: int, kernels: Sequence[tuple[str, Kernel]], stream: int = MAIN, host_us: float = 40.0) -> None:
+    def replay(
+        self, graph: int, kernels: Sequence[tuple[str, Kernel]], stream: int = MAIN, host_us: float = 40.0
+    ) -> None:
         """Replay a CUDA graph: (phase, kernel) in order."""
         begun = [h.now for h in self.hosts]
         self.host(host_us)
         for h, b in zip(self.hosts, begun, strict=True):
             h.correlation += 1
             h.calls.append(("cuda_runtime", GRAPH_LAUNCH, b + 1000, h.now - 500, h.correlation))
+        beside = 0  # kernels since the last that ran on the graph's second branch
         for node, (phase, (name, us, kind)) in enumerate(kernels):
-            self._queue(name, us, kind.replace("triton", "kernel"), phase, stream, graph, node + 1,
-                        [b + 1000 for b in begun], 6000, 700)  # fmt: skip
+            branch = kind.endswith("@")
+            if branch:
+                self.fence(stream + 1, self.ends(stream))
+            elif beside == 2:
+                self.fence(stream, self.ends(stream + 1))
+            beside = 1 if branch else (beside + 1 if beside else 0)
+            kind = kind.rstrip("@").replace("triton", "kernel")
+            self._queue(name, us, kind, phase, stream + branch, graph, node + 1, [t + 1000 for t in begun], 6000, 700)
 
     def _queue(self, name: str, us: float, kind: str, phase: str, stream: int, graph: int, node: int,
                called: Sequence[int], latency: int, gap: int) -> None:  # fmt: skip
         starts = [
-            max(h.free[stream] + int(gap * self.rng.uniform(0.8, 1.2)), c + int(latency * self.rng.uniform(0.9, 1.1)))
+            max(h.free[stream] - self.early + int(gap * self.rng.uniform(0.8, 1.2)), c + int(latency * self.rng.uniform(0.9, 1.1)))
             for h, c in zip(self.hosts, called, strict=True)
         ]
         lasts = [int(us * 1000 * self.rng.uniform(0.98, 1.02)) for _ in self.hosts]
@@ -176,8 +187,15 @@ class Machine:
         begin, stop = (self.begin or [0] * len(self.hosts))[rank], (self.stop or [1 << 62] * len(self.hosts))[rank]
         return [op for op in self.hosts[rank].ops if begin <= op.start < stop]
 
-    def write(self, folder: Path, evidence: str) -> None:
-        """One Kineto file per rank with the evidence asked for."""
+    def write(self, folder: Path, evidence: str, hidden: bool = False) -> None:
+        """One Kineto file per rank with the evidence asked for; ``hidden`` gives Triton kernels names nobody knows."""
+        if hidden:
+            for h in self.hosts:
+                for op in h.ops:
+                    if op.name.isidentifier() and "moe" not in op.name and op.kind == "kernel":
+                        op.name = f"kernel_{zlib.crc32(op.name.encode()):08x}"
+                    op.name = op.name.replace("VerifyTreeGreedy", "Krn7").replace("TreeSpeculativeSampling", "Krn8")
+                    op.name = op.name.replace("build_tree_efficient", "Krn9").replace("reconstructIndices", "Krn10")
         for rank in range(len(self.hosts)):
             name = f"1764400000.123-TP-{rank}-DECODE.trace.json"
             (folder / name).write_text(json.dumps(self._document(rank, evidence)))
