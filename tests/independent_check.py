@@ -114,7 +114,8 @@ def report(case: Case, outcome: Outcome) -> str:
     """What differs, for a person."""
     lines = [
         f"{case}",
-        f"  cycles found/true {outcome.cycles} all-reduces {outcome.calls} confidence {outcome.confidence:.2f} common {outcome.common:.2%}",
+        f"  cycles found/true {outcome.cycles} all-reduces {outcome.calls} "
+        f"confidence {outcome.confidence:.2f} common {outcome.common:.2%}",
     ]
     lines += [f"  labelled_by {dict(outcome.found.ranks[0].labelled_by)}"]
     for (rank, phase, activity), (got, true) in outcome.cells.items():

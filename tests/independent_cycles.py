@@ -13,8 +13,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.independent_kernels import (
-    ARGMAX, BROADCAST, D2D, D2H_COPY, EW, FILL, FOREACH, H2D, INDEX, INDEX_PUT, SOFTMAX, VERIFY_SAMPLED, VERIFY_TREE, forward, triton,
-)  # fmt: skip
+    ARGMAX,
+    BROADCAST,
+    D2D,
+    D2H_COPY,
+    EW,
+    FILL,
+    FOREACH,
+    H2D,
+    INDEX,
+    INDEX_PUT,
+    SAMPLE,
+    SOFTMAX,
+    VERIFY_SAMPLED,
+    VERIFY_TREE,
+    forward,
+    triton,
+)
 from tests.independent_machine import COPY, D2H, MAIN, SCHEDULE, SIDE, Kernel, Machine
 
 Item = tuple[str, int] | tuple[str, int, int]  # ("d", batch size[, steps]) or ("p", tokens)
@@ -90,9 +105,12 @@ class Server:
             name += f" g_sq={4 * bs} g_sqsq={16 * bs} g_sqsk={8192 * bs} g_sk={2048 * bs} forward_id={self.cycle}"
         return name + "]"
 
-    def sched(self, name: str) -> str | None:
-        """A span of the scheduler: 0.5.14 and later."""
-        return f"scheduler.{name}" if self.c.release >= 14 else None
+    @contextmanager
+    def scheduler(self, name: str) -> Iterator[None]:
+        """A function of the scheduler; from 0.5.14 it has a span."""
+        span = f"scheduler.{name}" if self.c.release >= 14 else None
+        with self.m.note(span), self.m.frame(*self.fn("managers/scheduler.py", name)):
+            yield
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -128,7 +146,10 @@ class Server:
             family, layers, tokens, c.ranks, prefill=prefill, head=not draft or c.mode not in ("dflash", "dspark")
         )
         if c.branches and not prefill:
-            kernels = [(n, us, kind + "@") if i % 9 == 7 and kind == "kernel" else (n, us, kind) for i, (n, us, kind) in enumerate(kernels)]
+            kernels = [
+                (n, us, kind + "@") if i % 9 == 7 and kind == "kernel" else (n, us, kind)
+                for i, (n, us, kind) in enumerate(kernels)
+            ]
         return [(phase, k) for k in kernels]
 
     def run(self, graph_id: int, kernels: list[tuple[str, Kernel]], *, decode: bool = False) -> None:
@@ -143,7 +164,9 @@ class Server:
             size = -(-len(kernels) // pieces)
             with self.m.frame(*names):
                 for i in range(pieces):
-                    self.m.replay(graph_id * 10 + i, kernels[i * size : (i + 1) * size], host_us=40.0 if pieces == 1 else 15.0)
+                    self.m.replay(
+                        graph_id * 10 + i, kernels[i * size : (i + 1) * size], host_us=40.0 if pieces == 1 else 15.0
+                    )
             return
         names = self.fn("model_executor/model_runner.py", "forward_decode" if decode else "forward_extend")
         if new:
@@ -177,21 +200,22 @@ class Server:
         loop = "event_loop_overlap" if self.c.overlap else "event_loop_normal"
         with self.m.frame(*self.fn("managers/scheduler.py", loop)):
             for name in ("recv_requests", "process_input_requests"):
-                with self.m.note(self.sched(name)):
+                with self.scheduler(name):
                     self.m.host(15)
             self.m.cycle = -1 if prefill else self.cycle
             if not prefill:
                 self.cycle += 1
                 self.steps = item[2] if len(item) > 2 else self.c.steps
-            with self.m.note(self.sched("get_next_batch_to_run")):
-                with self.m.frame(*self.fn("managers/scheduler.py", "get_next_batch_to_run")):
-                    self.next_batch(prefill)
-            with self.m.note(self.sched("run_batch")), self.m.frame(*self.fn("managers/scheduler.py", "run_batch")):
+            with self.scheduler("get_next_batch_to_run"):
+                self.next_batch(prefill)
+            with self.scheduler("run_batch"):
                 self.m.host(20)
                 event = self.batch(item[1], prefill)
             if self.c.overlap:
-                event, self.pending = self.pending, event
-            self.process(event)
+                before, self.pending = self.pending, event
+                self.process(before)
+            else:
+                self.process(event)
 
     def next_batch(self, prefill: bool) -> None:
         """Scheduling; with speculation the scheduler's stream allocates for the next cycle."""
@@ -199,16 +223,16 @@ class Server:
         if self.c.overlap and self.published is not None and self.c.release < 14:
             self.m.wait(event=self.published, api="cudaEventSynchronize")  # verify_done
         if self.c.overlap and not prefill:
-            self.m.launch("other", H2D, H2D, triton("assign_req_to_token_pool", 2.5), stream=SCHEDULE)
+            name = "alloc_decode_kernel" if self.c.mode == "none" else "assign_req_to_token_pool"
+            self.m.launch("other", H2D, H2D, triton(name, 2.5), stream=SCHEDULE)
 
     def process(self, event: list[int] | None) -> None:
         """The result of a batch: wait for its copies, then work on the CPU."""
         if event is None:
             return
-        with self.m.note(self.sched("process_batch_result")):
-            with self.m.frame(*self.fn("managers/scheduler.py", "process_batch_result")):
-                self.m.wait(event=event, api="cudaEventSynchronize")
-                self.m.host(90)
+        with self.scheduler("process_batch_result"):
+            self.m.wait(event=event, api="cudaEventSynchronize")
+            self.m.host(90)
 
     def drain(self) -> None:
         """What is left in the queue."""
@@ -265,11 +289,10 @@ class Server:
 
     def sample(self) -> None:
         """ModelRunner.sample."""
-        sampled: Kernel = ("void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024u, float>()", 25, "kernel")
         with self.m.frame(
             *self.fn("model_executor/model_runner.py", "sample"), *self.fn("layers/sampler.py", "forward")
         ):
-            self.eager("accept", *([ARGMAX] if self.c.greedy else [EW, SOFTMAX, sampled]))
+            self.eager("accept", *([ARGMAX] if self.c.greedy else [EW, SOFTMAX, SAMPLE]))
 
     def publish(self) -> None:
         """New sequence lengths into the future map, after acceptance."""

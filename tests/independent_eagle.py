@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-
 from tests.independent_cycles import Server
 from tests.independent_kernels import (
-    ARGMAX, CAT, D2D, D2H_COPY, EW, FILL, FOREACH, INDEX, INDEX_FILL, NONZERO, SOFTMAX, SORT, SUM, TOPK, VERIFY_SAMPLED, VERIFY_TREE, triton,
-)  # fmt: skip
+    ARGMAX,
+    BUILD_TREE,
+    CAT,
+    D2D,
+    D2H_COPY,
+    EW,
+    FILL,
+    FOREACH,
+    INDEX,
+    INDEX_FILL,
+    NONZERO,
+    SOFTMAX,
+    SORT,
+    SUM,
+    TOPK,
+    VERIFY_SAMPLED,
+    VERIFY_TREE,
+    triton,
+)
 from tests.independent_machine import MAIN, SCHEDULE, Kernel
+
 
 class EagleV2(Server):
     """eagle_worker_v2.py (EAGLE, EAGLE3, NEXTN, STANDALONE)."""
@@ -74,12 +91,7 @@ class EagleV2(Server):
         """build_eagle_verify_input."""
         with self.m.frame(*self.fn("speculative/eagle_utils.py", "build_tree_kernel_efficient")):
             chain = self.c.release >= 23 and self.c.topk == 1
-            build: Kernel = (
-                "build_tree_efficient(long*, long*, long*, bool*, long*, long*, long*, int, int, int, int)",
-                3,
-                "kernel",
-            )
-            self.eager("draft", CAT, FILL, triton("_build_chain_tree_kernel", 2.5) if chain else build)
+            self.eager("draft", CAT, FILL, triton("_build_chain_tree_kernel", 2.5) if chain else BUILD_TREE)
 
     def draft_metadata(self) -> None:
         """Attention metadata of all draft steps."""
@@ -200,8 +212,6 @@ class EagleV1(EagleV2):
                 with self.runner(self.step("DRAFT_EXTEND", bs, draft=True)):
                     self.run(0, self.model("draft_extend", True, self.width))
                 self.eager("draft_extend", SOFTMAX, TOPK)
-
-
 
 
 class MultiLayer(EagleV2):

@@ -6,79 +6,47 @@ from dataclasses import dataclass
 
 from tests.independent_machine import Kernel
 
-_AT = "void at::native::"
-EW: Kernel = (
-    f"{_AT}vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<long>, std::array<char*, 3ul> >(int)",
-    1.6,
-    "kernel",
+
+def _torch(body: str, us: float) -> Kernel:
+    return f"void at::native::{body}", us, "kernel"
+
+
+EW = _torch("vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<long>, std::array<char*, 3ul> >(int)", 1.6)
+FILL = _torch("vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)", 1.4)
+INDEX = _torch("index_elementwise_kernel<128, 4, gpu_index_kernel<at::native::index_kernel_impl>>(long)", 2.4)
+INDEX_PUT = _torch("index_elementwise_kernel<128, 4, gpu_index_kernel<at::native::index_put_kernel_impl>>(long)", 2.3)
+INDEX_FILL = _torch("index_elementwise_kernel<128, 4, at::native::index_fill_kernel_impl>(long)", 2)
+FOREACH = _torch(
+    "(anonymous namespace)::multi_tensor_apply_kernel<at::native::TensorListMetadata<2>, CopyFunctor>()", 2.2
 )
-FILL: Kernel = (
-    f"{_AT}vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)",
-    1.4,
-    "kernel",
-)
-INDEX: Kernel = (
-    f"{_AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_kernel_impl>>(long)",
-    2.4,
-    "kernel",
-)
-INDEX_PUT: Kernel = (
-    f"{_AT}index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<at::native::index_put_kernel_impl>>(long)",
-    2.3,
-    "kernel",
-)
-FOREACH: Kernel = (
-    f"{_AT}(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>>()",
-    2.2,
-    "kernel",
-)
-ARGMAX: Kernel = (
-    f"{_AT}reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int, long, 4, 4> >()",
-    14,
-    "kernel",
-)
-SUM: Kernel = (
-    f"{_AT}reduce_kernel<512, 1, at::native::ReduceOp<long, at::native::func_wrapper_t<long>, unsigned int, long, 4, 4> >()",
-    3,
-    "kernel",
-)
-SOFTMAX: Kernel = (
-    f"{_AT}(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>()",
-    12,
-    "kernel",
-)
-TOPK: Kernel = (f"{_AT}sbtopk::gatherTopK<float, unsigned int, 2, false>()", 11, "kernel")
-SORT: Kernel = (
-    f"{_AT}bitonicSortKVInPlace<2, -1, 16, 16, long, long, at::native::LTOp<long, true>, unsigned int>()",
-    4,
-    "kernel",
-)
-CAT: Kernel = (
-    f"{_AT}(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<8u>, unsigned int, 2, 64, 64>()",
-    2.4,
-    "kernel",
-)
-NONZERO: Kernel = (
-    "void at_cuda_detail::cub::DeviceSelectSweepKernel<at_cuda_detail::cub::detail::device_select_policy_hub>()",
-    3,
-    "kernel",
-)
-INDEX_FILL: Kernel = ("void at::native::index_elementwise_kernel<128, 4, at::native::index_fill_kernel_impl>(long)", 2, "kernel")
+ARGMAX = _torch("reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int> >()", 14)
+MAX = _torch("reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, at::native::MaxOps>>()", 12)
+SUM = _torch("reduce_kernel<512, 1, at::native::ReduceOp<long, at::native::func_wrapper_t<long>, unsigned int> >()", 3)
+SOFTMAX = _torch("(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, SoftMaxForwardEpilogue>()", 12)
+TOPK = _torch("sbtopk::gatherTopK<float, unsigned int, 2, false>()", 11)
+SORT = _torch("bitonicSortKVInPlace<2, -1, 16, 16, long, long, at::native::LTOp<long, true>, unsigned int>()", 4)
+CAT = _torch("(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<8u>, unsigned int, 2, 64, 64>()", 2.4)
+EMBED = _torch("(anonymous namespace)::vectorized_gather_kernel<16, long>()", 2.5)
+NONZERO: Kernel = ("void at_cuda_detail::cub::DeviceSelectSweepKernel<device_select_policy_hub>()", 3, "kernel")
 D2D: Kernel = ("Memcpy DtoD (Device -> Device)", 1.8, "memcpy")
 H2D: Kernel = ("Memcpy HtoD (Pinned -> Device)", 1.7, "memcpy")
 D2H_COPY: Kernel = ("Memcpy DtoH (Device -> Pinned)", 1.9, "memcpy")
+D2D_KERNEL: Kernel = ("memcpy32_post", 1.5, "kernel")
 BROADCAST: Kernel = ("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 9, "comm")
 GATHER: Kernel = ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 15, "comm")
 VERIFY_TREE: Kernel = (
-    "void VerifyTreeGreedy<int, long>(int*, int*, int*, long*, long*, long*, long*, long*, unsigned int)",
+    "void VerifyTreeGreedy<int, long>(int*, int*, int*, long*, long*, long*, unsigned int)",
     4,
     "kernel",
 )
-VERIFY_SAMPLED: Kernel = (
-    "void sampling::TreeSpeculativeSamplingTargetOnly<1024u, float, int, long>(int*, int*, int*)",
-    42,
+VERIFY_SAMPLED: Kernel = ("void sampling::TreeSpeculativeSamplingTargetOnly<1024u, float, int, long>()", 42, "kernel")
+BUILD_TREE: Kernel = (
+    "build_tree_efficient(long*, long*, long*, bool*, long*, long*, long*, int, int, int)",
+    3,
     "kernel",
 )
+SAMPLE: Kernel = ("void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024u, float>()", 25, "kernel")
+HEAD: Kernel = ("nvjet_tst_128x8_64x12_2x1_v_bz_TNT", 90, "kernel")
 
 
 def triton(name: str, us: float) -> Kernel:
@@ -102,7 +70,7 @@ class Family:
 
 
 _NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-_FA3 = "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>>(Params)"
+_FA3 = "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<CollectiveMainloop>>>(Params)"
 _NORM = (
     "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*)"
 )
@@ -133,23 +101,28 @@ FAMILIES: dict[str, Family] = {
                       "void flashinfer::PersistentVariableLengthMergeStatesKernel<8u, 16u, 8u, 4u>()"), (_SILU,),
                      "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<"
                      "(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 4>()", fused=True),
-    "triton": Family("_rmsnorm_fused_kernel", ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(Params)",
-                                               "void gemv2T_kernel_val<int, int, __nv_bfloat16>()", "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256",
-                                               "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x64x256_split2"),
-                     (_ROPE, "void store_kvcache<128>(StoreKVParams)"), ("_fwd_grouped_kernel_stage1", "_fwd_kernel_stage2"), ("_fwd_kernel",),
+    "triton": Family("_rmsnorm_fused_kernel",
+                     ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>()",
+                      "void gemv2T_kernel_val<int, int, __nv_bfloat16>()",
+                      "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256", "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x64x256_split2"),
+                     (_ROPE, "void store_kvcache<128>(StoreKVParams)"),
+                     ("_fwd_grouped_kernel_stage1", "_fwd_kernel_stage2"), ("_fwd_kernel",),
                      ("_topk_forward", "_combined_routing_compute", "_swiglu"),
                      "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>()"),
     "blackwell": Family(_NORM, ("nvjet_sm100_tst_64x8_64x16_4x1_v_bz_TNT", "nvjet_sm100_tst_128x16_64x8_2x1_v_bz_TNT",
-                                "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512u2_s6_et64x8_m128x8x64_cga1x1x1_16dp256b_TN_transOut_swiGlu_dynBatch_sm100f",
-                                "bmm_Bfloat16_E2m1E2m1_Fp32_t128x8x512_s7_et128x8_m128x8x64_cga1x1x1_16dp256b_TN_transOut_dynBatch_sm100f"),
-                        (_ROPE,), ("fmhaSm100fKernel_QkvE4m3OBfloat16HQk576HV512HVPerCta256PagedKvDenseStaticTokenSparseP1MultiCtasKvVarSeqQ8Kv128",),
-                        ("fmhaSm100fKernel_QkvE4m3OBfloat16HQk576HV512HVPerCta256PagedKvDenseP1VarSeqQ16Kv128PersistentSwapsAbForGen",),
-                        ("void moe::dev::routing::routingDeepSeek::routingMainKernel<>()", "void moe::dev::finalize::finalizeKernel<>()"),
-                        "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, __nv_bfloat16, true>()", fused=True),
+                                "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512u2_s6_et64x8_m128x8x64_swiGlu_dynBatch_sm100f",
+                                "bmm_Bfloat16_E2m1E2m1_Fp32_t128x8x512_s7_et128x8_m128x8x64_dynBatch_sm100f"),
+                        (_ROPE,), ("fmhaSm100fKernel_QkvE4m3OBfloat16HQk576HV512PagedKvDenseMultiCtasKvVarSeqQ8Kv128",),
+                        ("fmhaSm100fKernel_QkvE4m3OBfloat16HQk576HV512PagedKvDenseP1VarSeqQ16Kv128PersistentForGen",),
+                        ("void moe::dev::routing::routingDeepSeek::routingMainKernel<>()",
+                         "void moe::dev::finalize::finalizeKernel<>()"),
+                        "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, __nv_bfloat16>()",
+                        fused=True),
     "hybrid": Family("_layer_norm_fwd_1pass_kernel", _NVJET, (_ROPE, "void store_kvcache<512>(StoreKVParams)"),
                      (_FA3,), (_FA3,), ("topk_gating_softmax_kernel", "fused_moe_kernel", _SILU),
-                     "void sglang::cross_device_reduce_2stage<__nv_bfloat16, 4>(sglang::RankData*, sglang::RankSignals)",
-                     linear=("_causal_conv1d_update_kernel", "fused_sigmoid_gating_delta_rule_update_kernel", "_layer_norm_gated_fwd_kernel")),
+                     "void sglang::cross_device_reduce_2stage<__nv_bfloat16, 4>(sglang::RankData*)",
+                     linear=("_causal_conv1d_update_kernel", "fused_sigmoid_gating_delta_rule_update_kernel",
+                             "_layer_norm_gated_fwd_kernel")),
 }  # fmt: skip
 _TRITON = ("_kernel", "fused_", "_matmul", "_topk_f", "_combined", "_swiglu", "_fwd", "_rms", "set_mla", "moe_sum")
 
@@ -166,7 +139,7 @@ def forward(
         plain = "(" not in name and "<" not in name and not name.startswith(("nvjet", "fmha", "bmm"))
         return name, us * slow, "triton" if plain and name.startswith(_TRITON) else "kernel"
 
-    kernels = [k("void at::native::(anonymous namespace)::vectorized_gather_kernel<16, long>()", 2.5), *reduce]
+    kernels = [k(EMBED[0], EMBED[1]), *reduce]
     for layer in range(layers):
         special = f.linear if f.linear and layer % 4 != 3 else (f.multi if tokens > 1 else f.attention)
         norm = [] if f.fused and ranks > 1 else [k(f.norm, 2.8)]

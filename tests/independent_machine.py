@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,10 @@ class Machine:
     def _queue(self, name: str, us: float, kind: str, phase: str, stream: int, graph: int, node: int,
                called: Sequence[int], latency: int, gap: int) -> None:  # fmt: skip
         starts = [
-            max(h.free[stream] - self.early + int(gap * self.rng.uniform(0.8, 1.2)), c + int(latency * self.rng.uniform(0.9, 1.1)))
+            max(
+                h.free[stream] - self.early + int(gap * self.rng.uniform(0.8, 1.2)),
+                c + int(latency * self.rng.uniform(0.9, 1.1)),
+            )
             for h, c in zip(self.hosts, called, strict=True)
         ]
         lasts = [int(us * 1000 * self.rng.uniform(0.98, 1.02)) for _ in self.hosts]
@@ -272,7 +276,7 @@ class Machine:
                     starts[op.cycle] = op.start
         known = sorted((t, c) for c, t in starts.items() if t >= self.begin_of(rank))
         windows = []
-        for (start, cycle), (end, _) in zip(known, known[1:], strict=False):
+        for (start, cycle), (end, _) in pairwise(known):
             inside = [op for op in ops if start <= op.start < end]
             prefill = any(op.cycle < 0 for op in inside)
             calls = sum(op.kind == "allreduce" for op in inside)
@@ -321,7 +325,7 @@ def _sweep(ops: list[Op], start: int, end: int) -> dict[tuple[str, str], int]:
     spans.sort(key=lambda s: s[0])
     active: list[tuple[int, int, Op]] = []
     following = 0
-    for a, b in zip(cuts, cuts[1:], strict=False):
+    for a, b in pairwise(cuts):
         while following < len(spans) and spans[following][0] <= a:
             active.append(spans[following])
             following += 1

@@ -7,10 +7,24 @@ from dataclasses import replace
 
 from tests.independent_cycles import Case, Server
 from tests.independent_eagle import EagleV1, EagleV2, MultiLayer
-from tests.independent_kernels import ARGMAX, CAT, D2D, D2H_COPY, EW, FILL, GATHER, H2D, INDEX, forward, triton
+from tests.independent_kernels import (
+    ARGMAX,
+    CAT,
+    D2D,
+    D2D_KERNEL,
+    D2H_COPY,
+    EMBED,
+    EW,
+    FILL,
+    GATHER,
+    H2D,
+    HEAD,
+    INDEX,
+    MAX,
+    forward,
+    triton,
+)
 from tests.independent_machine import MAIN, SIDE, Kernel, Machine
-
-D2D_KERNEL: Kernel = ("memcpy32_post", 1.5, "kernel")
 
 
 class Ngram(Server):
@@ -112,22 +126,11 @@ class Dflash(Server):
     def sampler(self) -> list[Kernel]:
         """Greedy tokens from the target's head, gathered over ranks."""
         gather = [GATHER, GATHER, ARGMAX, INDEX] if self.c.ranks > 1 else []
-        head: Kernel = ("nvjet_tst_128x8_64x12_2x1_v_bz_TNT", 90, "kernel")
-        return [
-            head,
-            (
-                "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, at::native::MaxOps>>()",
-                12,
-                "kernel",
-            ),
-            *gather,
-        ]
+        return [HEAD, MAX, *gather]
 
     def decode(self, bs: int) -> None:
         self.eager("draft", triton("_prepare_dflash_draft_block_contig_kernel", 2.5))
-        self.eager(
-            "draft", ("void at::native::(anonymous namespace)::vectorized_gather_kernel<16, long>()", 2.5, "kernel")
-        )
+        self.eager("draft", EMBED)
         if self.c.ranks > 1:
             self.eager("draft", forward(self.c.family, 0, 8, self.c.ranks)[1])
         self.draft_forward(bs)
@@ -148,18 +151,20 @@ class Dspark(Dflash):
     file = "speculative/dspark_components/dspark_worker_v2.py"
 
     def sampler(self) -> list[Kernel]:
-        head: Kernel = ("nvjet_tst_128x8_64x12_2x1_v_bz_TNT", 90, "kernel")
         names = (
             ("_markov_greedy_partial_kernel", "_markov_greedy_combine_kernel")
             if self.c.release >= 20
             else ("_online_partial_kernel", "_online_combine_kernel")
         )
-        return [head, *([GATHER] if self.c.ranks > 1 else []), *(triton(n, 4) for _ in range(7) for n in names)]
+        return [HEAD, *([GATHER] if self.c.ranks > 1 else []), *(triton(n, 4) for _ in range(7) for n in names)]
 
     def model(self, phase: str, draft: bool, tokens: int, *, prefill: bool = False) -> list[tuple[str, Kernel]]:
         kernels = super().model(phase, draft, tokens, prefill=prefill)
         if self.c.folded and not draft and not prefill and self.c.target_graph:  # DsparkVerifyEpilogue
-            tail = [triton("_scatter_compact_to_strided_kernel", 4)] * 2 + [ARGMAX, triton("_finalize_accept_lens_kernel", 2.2)]
+            tail = [triton("_scatter_compact_to_strided_kernel", 4)] * 2 + [
+                ARGMAX,
+                triton("_finalize_accept_lens_kernel", 2.2),
+            ]
             kernels += [("accept", k) for k in [*tail, triton("_build_out_tokens_kernel", 2.4), EW, EW, D2D_KERNEL]]
         return kernels
 
@@ -212,8 +217,14 @@ class Dspark(Dflash):
 
 
 WORKERS: dict[str, type[Server]] = {
-    "eagle": EagleV2, "standalone": EagleV2, "mtp": MultiLayer, "ngram": Ngram, "dflash": Dflash, "dspark": Dspark, "none": Server,
-}  # fmt: skip
+    "eagle": EagleV2,
+    "standalone": EagleV2,
+    "mtp": MultiLayer,
+    "ngram": Ngram,
+    "dflash": Dflash,
+    "dspark": Dspark,
+    "none": Server,
+}
 
 
 def simulate(case: Case) -> Machine:
