@@ -17,7 +17,7 @@ from profkit.analysis import RunAnalysis
 from profkit.attribution import Attribution, attribute
 from profkit.attribution.calls import plain_calls, read_calls
 from profkit.attribution.checks_ranks import group_findings
-from profkit.attribution.groups import match_groups
+from profkit.attribution.groups import match_groups, world_of
 from profkit.attribution.naming import group_name, rank_names, rank_number
 from profkit.attribution.rank import analyse_rank
 from profkit.attribution.selection import select_traces
@@ -29,7 +29,7 @@ from profkit.parsers.trace import read_traces
 from profkit.projection import Change, project
 from profkit.reports.attribution import terminal
 from profkit.reports.html import render
-from profkit.run import Facts
+from profkit.run import Fact, Facts
 from profkit.simulation import Simulation, simulate
 from profkit.simulation.files import write_trace
 from profkit.trace import Trace, TraceInfo
@@ -257,3 +257,34 @@ def test_a_narrow_alignment_is_said() -> None:
 def read_traces_of(simulation: Simulation) -> tuple[Trace, ...]:
     with TemporaryDirectory() as folder:
         return read_traces(write(Path(folder), simulation, [f"{ID}-TP-{r}-DECODE" for r in (0, 1)]), cache=False)
+
+
+def header(world: int, **more: object) -> TraceInfo:
+    return replace(info(rank=0, tp=0), distributed={"rank": 0, "world_size": world, **more})
+
+
+@pytest.mark.parametrize(
+    ("infos", "facts", "world"),
+    [
+        ([info(0, 0), info(1, 1)], {}, None),
+        ([info(0, 0), info(1, 1)], {"parallel.tp": 2}, 2),
+        ([info(0, 0), info(1, 1)], {"parallel.tp": 8}, 8),
+        ([info(0, 0), info(1, 1)], {"parallel.tp": 1}, None),
+        ([header(8)], {}, 8),
+        # A world of several stages, or of the replicas of another engine, is larger than a group.
+        ([header(8)], {"parallel.pp": 2}, 4),
+        ([header(8)], {"parallel.tp": 4}, 4),
+        ([header(8)], {"parallel.pp": 3}, None),
+        ([header(8, pg_config=[{"pg_desc": "tp:device", "ranks": [0, 1]}])], {"parallel.tp": 4}, 2),
+        (
+            [header(8, pg_config=[{"pg_desc": "undefined", "ranks": [0, 1]}, 7, {"pg_desc": "tp:x", "ranks": None}])],
+            {},
+            8,
+        ),
+        ([header(8), header(4)], {}, None),
+        ([replace(info(), distributed={"world_size": "x"})], {}, None),
+    ],
+)
+def test_how_many_ranks_a_group_has(infos: list[TraceInfo], facts: dict[str, int], world: int | None) -> None:
+    known = Facts({key: Fact(value, "test") for key, value in facts.items()})
+    assert world_of(infos, range(len(infos)), known) == world

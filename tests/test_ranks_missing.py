@@ -108,6 +108,10 @@ def test_some_ranks_bound_it(kept: tuple[int, ...]) -> None:
     (absent,) = {0, 1, 2} - set(kept)
     assert f"2 of 3 ranks are here (missing: {absent}); transfer times are at most what is shown" in finding.sentence
     assert {r.transfer_is for r in found.ranks} == {"upper_bound"}
+    late = [f.sentence for f in found.findings if f.kind == "straggler"]
+    assert all(" arrives last of the ranks that are here in " in sentence for sentence in late)
+    whole = [f.sentence for f in attribution((0, 1, 2)).findings if f.kind == "straggler"]
+    assert ["Rank 2 arrives last in " in sentence for sentence in whole] == [True]
 
 
 def test_one_rank_says_nothing_of_the_transfer() -> None:

@@ -178,6 +178,8 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
     mean = float(np.concatenate(waits).mean())
     last = int(np.argmax(matched.last_share))
     share = matched.last_share[last]
+    # A rank that is not here may come later still.
+    among = "" if group.transfer_is == "measured" else " of the ranks that are here"
     others = [float(w.mean()) for r, w in enumerate(waits) if r != last and len(w)]
     # An even race is won by each rank equally often: one that is last in most calls is slow, not unlucky.
     if share > max(STRAGGLER_SHARE, 1.5 / len(numbers)) and others and min(others) > 500.0:
@@ -187,8 +189,8 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
         yield Finding(
             "straggler",
             "warning" if severe else "info",
-            f"{_capital(called(infos, group.ranks[last]))} arrives last in {share:.0%} of the collectives; the others "
-            f"wait {np.mean(others) / 1000.0:.1f} us per call for it.",
+            f"{_capital(called(infos, group.ranks[last]))} arrives last{among} in {share:.0%} of the collectives; the "
+            f"others wait {np.mean(others) / 1000.0:.1f} us per call for it.",
             (_place(ranks[group.ranks[last]]),),
             {"rank": numbers[last], "share": share, "wait_us": float(np.mean(others)) / 1000.0, **figures},
         )

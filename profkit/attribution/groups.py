@@ -78,21 +78,21 @@ def tensor_group(info: TraceInfo) -> tuple[int, ...] | None:
 
 
 def world_of(infos: Sequence[TraceInfo], members: Sequence[int], facts: Facts) -> int | None:
-    """How many ranks a group has when all are there: by the traces' headers, else by the server's arguments.
+    """How many ranks a group has when all are there: by the tensor-parallel group that the traces' headers list, the
+    server's arguments, or the number of ranks in the headers.
 
     More ranks than that are no contradiction to argue with: then nothing says how many there are.
     """
     stages = facts.integer("parallel.pp") or len({i.pp for i in infos if i.pp is not None}) or 1
     listed = {tensor_group(infos[i]) for i in members}
-    world: int | None = None
+    world = facts.integer("parallel.tp")
     if len(listed) == 1 and None not in listed:
         world = len(next(iter(listed)) or ())
-    else:
+    elif world is None:
         told = {(infos[i].distributed or {}).get("world_size") for i in members}
         size = next(iter(told)) if len(told) == 1 else None
         if isinstance(size, int) and size > 0 and size % stages == 0:
             world = size // stages
-    world = facts.integer("parallel.tp") if world is None else world
     return world if world is not None and world >= len(members) else None
 
 
