@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from profkit._version import __version__
 
+TYPE_CHECKING = False  # typing itself waits too: importing it takes longer than all before the first interrupt handler
 if TYPE_CHECKING:
+    from typing import Any
+
     from profkit.api import (
         Change,
         analyse,

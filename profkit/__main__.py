@@ -31,6 +31,10 @@ def main() -> None:
     code = run(sys.argv[1:])
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and said; the interpreter is only taken down
+    if code == INTERRUPTED:
+        # An interrupt that arrived inside exec (dataclasses use it) is remembered there, although it was handled, and
+        # would become the exit status; the next exec forgets it.
+        exec("")  # noqa: S102 - nothing is run
     sys.exit(code)
 
 

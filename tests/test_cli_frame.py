@@ -124,6 +124,30 @@ def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, tmp_pa
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "profkit: interrupted\n")
 
 
+def test_an_interrupt_inside_exec_ends_with_the_same_code(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "import profkit.__main__ as main, profkit.cli.app as app\n"
+        "def run(arguments):\n"
+        "    try:\n"
+        "        exec('os.kill(os.getpid(), signal.SIGINT); time.sleep(20)')\n"
+        "    except KeyboardInterrupt:\n"
+        "        return 130\n"
+        "app.run = run\n"
+        "main.main()\n"
+    )
+    (tmp_path / "interrupted_once.py").write_text(code)
+    paths = [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted_once"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_the_script_and_the_module_start_alike() -> None:
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["profkit"]
     assert entry == "profkit.__main__:main"
