@@ -58,6 +58,7 @@ SPECULATIVE = RunFound(
     hidden_size=7168,
     layers=61,
     port=30000,
+    contexts={1: 900.0, 4: 700.0},
     system={"model.name": "org/K2.5", "parallel.tp": "2", "gpu.name": "H20"},
 )
 BASELINE = replace(SPECULATIVE, name="base", path="runs/base", speculative=False, algorithm=None, num_draft_tokens=None)
@@ -133,6 +134,23 @@ def test_another_system_is_no_baseline(other: dict[str, str], words: str) -> Non
     lone = replace(own, batch_sizes=(64,))
     assert states(fast, stranger, lone)[1] == "partly"
     assert "never ran the same number" in reasons(2, fast, stranger, lone)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "words"),
+    [
+        ({1: 100.0, 4: 90.0}, "at batch size 1, but contexts differ by more than 20 %: 900 and 100 tokens"),
+        ({}, "the context length at 1 running request(s) is not logged"),
+    ],
+)
+def test_other_contexts_are_another_load(contexts: dict[int, float], words: str) -> None:
+    base = replace(BASELINE, contexts=contexts)
+    assert states(SPECULATIVE, base)[1] == "partly"
+    assert words in reasons(2, SPECULATIVE, base)
+    # One common load is enough.
+    assert states(SPECULATIVE, replace(base, contexts={**contexts, 4: 690.0}))[1] == "answerable"
+    assert states(SPECULATIVE, base, BASELINE)[1] == "answerable"
+    assert states(SPECULATIVE, BASELINE, base)[1] == "answerable"
 
 
 def test_a_system_that_nobody_states_cannot_be_compared() -> None:

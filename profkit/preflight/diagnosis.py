@@ -10,6 +10,7 @@ from profkit.comparison.system import compare_systems
 from profkit.preflight.captures import CAPTURES
 from profkit.preflight.result import Answer, Diagnosis, RunFound, State, TraceFound
 from profkit.preflight.versions import Release, release_of
+from profkit.speculation.arm import other_context
 from profkit.trace import NO_TIMELINE
 
 QUESTIONS = {
@@ -165,10 +166,18 @@ def _same_systems(case: _Case, fast: Sequence[RunFound], base: Sequence[RunFound
 
 
 def _same_load(case: _Case, pairs: Sequence[tuple[RunFound, RunFound]]) -> None:
-    """Break-even needs both arms at the same number of running requests."""
-    shared = {size for run, other in pairs for size in set(run.batch_sizes) & set(other.batch_sizes)}
+    """Break-even needs both arms at the same number of running requests, with contexts of like length."""
+    found = [
+        (size, other_context(size, run.contexts.get(size), other.contexts.get(size)))
+        for run, other in pairs
+        for size in sorted(set(run.batch_sizes) & set(other.batch_sizes))
+    ]
+    shared = sorted({size for size, why in found if not why})
     if shared:
-        case.good(f"both arms ran at batch size {', '.join(map(str, sorted(shared)[:6]))}")
+        case.good(f"both arms ran at batch size {', '.join(map(str, shared[:6]))}, with contexts of like length")
+    elif found:
+        size, why = min(found)
+        case.weak(f"both arms ran at batch size {size}, but {why}", "speculative_log", "baseline_log")
     elif pairs:
         case.weak("the arms never ran the same number of requests at once", "speculative_log", "baseline_log")
 

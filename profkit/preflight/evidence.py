@@ -84,6 +84,11 @@ def _engine(run: Run, servers: Sequence[ServerSummary]) -> str | None:
     return next((engine for engine in stated if engine), None)
 
 
+def _contexts(server: ServerSummary | None) -> dict[int, float]:
+    rows = server.by_batch if server else ()
+    return {row.running_req: row.context_tokens for row in rows if row.context_tokens is not None}
+
+
 def run_found(run: Run, log: LogSummary | None) -> RunFound:
     """Reduce a loaded run and the summary of its logs."""
     facts = run.facts
@@ -130,5 +135,6 @@ def run_found(run: Run, log: LogSummary | None) -> RunFound:
         layers=facts.integer("model.layers"),
         port=facts.integer("server_args.port"),
         warnings=run.warnings,
+        contexts=_contexts(main),
         system=system_of(facts),
     )

@@ -85,6 +85,7 @@ class RunFound:
     layers: int | None
     port: int | None
     warnings: tuple[str, ...] = ()
+    contexts: Mapping[int, float] = field(default_factory=dict)  # KV tokens per request by batch size, where logged
     system: Mapping[str, str] = field(default_factory=dict)  # facts that identify it, see comparison.system
 
     def to_json(self) -> dict[str, object]:
@@ -108,6 +109,7 @@ class RunFound:
             "nccl_test_rows": self.nccl_test_rows,
             "hidden_size": self.hidden_size,
             "layers": self.layers,
+            "context_tokens": {str(size): tokens for size, tokens in self.contexts.items()},
             "system": {name: value or None for name, value in self.system.items()},
             "traces": [
                 {

@@ -74,17 +74,22 @@ def commonest(analysis: RunAnalysis) -> BatchRow | None:
     return max(rows(analysis), key=lambda row: (row.lines, -row.running_req), default=None)
 
 
+def other_context(running_req: int, mine: float | None, theirs: float | None) -> str:
+    """Why two context lengths (tokens per request) at one load cannot be compared; empty where they can."""
+    if mine is None or theirs is None:
+        return f"the context length at {running_req} running request(s) is not logged"
+    if abs(mine - theirs) > CONTEXT_TOLERANCE * max(mine, theirs):
+        return f"contexts differ by more than 20 %: {mine:.0f} and {theirs:.0f} tokens per request"
+    return ""
+
+
 def matching(analysis: RunAnalysis, other: BatchRow) -> tuple[BatchRow | None, str]:
     """The row of ``analysis`` at the same load as ``other``, or ``None`` and why there is none."""
     for row in rows(analysis):
         if row.running_req != other.running_req:
             continue
-        mine, theirs = row.context_tokens, other.context_tokens
-        if mine is None or theirs is None:
-            return None, f"the context length at {row.running_req} running request(s) is not logged"
-        if abs(mine - theirs) > CONTEXT_TOLERANCE * max(mine, theirs):
-            return None, f"contexts differ by more than 20 %: {mine:.0f} and {theirs:.0f} tokens per request"
-        return row, ""
+        why = other_context(row.running_req, row.context_tokens, other.context_tokens)
+        return (None, why) if why else (row, "")
     return None, f"{analysis.name} has no steady decode line at {other.running_req} running request(s)"
 
 
