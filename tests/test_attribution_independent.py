@@ -69,6 +69,9 @@ def _others() -> Iterator[tuple[str, Case]]:
         {"layers": 8, "draft_layers": 16},
         {"layers": 14, "draft_layers": 12, "drafter": "marlin"},
     ]
+    for mode, layers in (("eagle", 1), ("standalone", 4), ("mtp", 1), ("dflash", 4), ("dspark", 4)):
+        case = Case("0.5.23", mode, "launches", draft_layers=layers, start="idle", script=FIRST)
+        yield f"{mode}-0.5.23-launches-first", case
     for number, evidence in enumerate(EVIDENCES):
         for version in ("0.5.9", "0.5.11", "0.5.16", "0.5.23"):
             shape = drafters[(number + len(version)) % len(drafters)]
