@@ -29,6 +29,21 @@ def grid() -> Iterator[tuple[str, Case]]:
     """Every mode and release with every evidence it can have, each with another model, steps and way to launch."""
     yield from _eagle()
     yield from _others()
+    yield from _found_wrong_once()
+
+
+def _found_wrong_once() -> Iterator[tuple[str, Case]]:
+    """What a random search found and no other case has."""
+    early = (("p", 1024), ("d", 4), ("d", 4), ("d", 4), ("d", 4), ("d", 4))
+    yield "ngram-0.5.16-launches-first", Case("0.5.16", "ngram", "launches", start="idle", script=early)
+    prompt = (("d", 4), ("d", 4), ("d", 4), ("p", 1024), ("d", 4), ("d", 4), ("d", 4))
+    yield "ngram-0.5.9-frames-between", Case("0.5.9", "ngram", "frames", script=prompt, overlap=False)
+    eager: dict[str, Any] = {"draft_graph": False, "extend_graph": False, "target_graph": False}
+    yield "eagle v1-0.5.11-eager", Case("0.5.11", worker="v1", steps=1, **eager)
+    often = tuple(turn for _ in range(5) for turn in (("d", 1), ("p", 1024))) + (("d", 1),) * 3
+    yield "eagle v1-0.5.9-often", Case("0.5.9", evidence="launches", steps=5, script=often, target_graph=False)
+    yield "eagle-0.5.14-tree", Case("0.5.14", evidence="gpu_annotations", steps=1, topk=4, target_graph=False)
+    yield "none-0.5.16-eager", Case("0.5.16", "none", "launches", target_graph=False, script=prompt)
 
 
 def _eagle() -> Iterator[tuple[str, Case]]:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profkit.attribution.kernels import MEMORY
 from profkit.attribution.labels import ACCEPT, DECODE, DRAFT, DRAFT_EXTEND, TARGET, VERIFY, Labels
 from profkit.attribution.ops import Ops
 
@@ -185,25 +186,29 @@ def _kinds(
         return kind
     batch = [labels.batch[f] if f >= 0 else -1 for f in forward]
     like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
-    few = bool(like) and _lacks(labels, op_cycle, count, like)
-    # A cycle that begins with another op than all others do lacks its first ones.
-    usual = {int(names[0]) for names in begins[1:]}
-    odd = len(usual) == 1 and len(begins) > 2 and not usual & set(begins[0].tolist())
+    few = bool(like) and _lacks(ops, labels, op_cycle, count, like, begins)
     draft_missing = used[0] != DRAFT and DRAFT in used[1:]
     # Ops whose launch is not in the window, in a trace that links all others, were launched before it.
     first = op_cycle == 0
-    if draft_missing or few or odd or (_unlinked(ops, first) and not _unlinked(ops, op_cycle > 0)):
+    if draft_missing or few or (_unlinked(ops, first) and not _unlinked(ops, op_cycle > 0)):
         kind[0] = PARTIAL
     return kind
 
 
-def _lacks(labels: Labels, op_cycle: Ints, count: int, like: list[int]) -> bool:
-    """Whether the first cycle has fewer ops in forwards than those like it: any fewer, where those all agree."""
-    working = (op_cycle >= 0) & np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND, DECODE))
+def _lacks(
+    ops: Ops, labels: Labels, op_cycle: Ints, count: int, like: list[int], begins: list[npt.NDArray[np.int32]]
+) -> bool:
+    """Whether the first cycle lacks kernels of forwards that those like it have: any, where those all agree.
+
+    Where they differ in number, a cycle that begins with another op than all others do lacks its first ones.
+    """
+    working = (op_cycle >= 0) & np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND, DECODE)) & (ops.activity != MEMORY)
     number = np.bincount(op_cycle[working], minlength=count)
     if len(like) > 1 and len(set(number[like].tolist())) == 1:
         return bool(number[0] < number[like[0]])
-    return bool(number[0] < WHOLE_SHARE * float(np.median(number[like])))
+    usual = {int(names[0]) for names in begins[1:]}
+    odd = len(usual) == 1 and len(begins) > 2 and not usual & set(begins[0].tolist())
+    return odd or bool(number[0] < WHOLE_SHARE * float(np.median(number[like])))
 
 
 def _unlinked(ops: Ops, where: Bools) -> bool:

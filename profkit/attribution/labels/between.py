@@ -36,11 +36,11 @@ def label_between(
     after = np.where(exists, flow.role[follower], UNLABELLED)
     # Without a run_batch span (old releases; a batch begun before the window) only some stretches are certain.
     loose = between & (batch < 0)
+    if not spans.has("draft_extend"):
+        _label_steps(evidence, loose, before, after, place, labels, source)
     labels.set(loose & (before == VERIFY) & (after == DRAFT_EXTEND), ACCEPT, source)
     if spans.has("draft"):
         labels.set(loose & (before == DRAFT) & (after == VERIFY), VERIFY, source)
-    if not spans.has("draft_extend"):
-        _label_steps(evidence, loose, before, after, place, labels, source)
     if spans.has("scheduler"):
         labels.set(loose & np.isin(before, (DRAFT_EXTEND, OTHER)), OTHER, source)
     in_batch = between & (batch >= 0)
@@ -182,7 +182,7 @@ def _label_choice(
     gap_of = np.zeros(len(gap), np.int64)
     gap_of[gap] = inverse.reshape(-1)
     prepared = np.full(len(keys), np.iinfo(np.int64).max)
-    prepares = gap & evidence.prepares
+    prepares = gap & (evidence.prepares | evidence.begins)
     np.minimum.at(prepared, gap_of[prepares], evidence.moment[prepares])
     works &= evidence.moment < prepared[gap_of]
     last = np.full(len(keys), -1, np.int64)

@@ -27,7 +27,8 @@ class Evidence:
 
     ``opens`` begins or continues a draft, ``closes`` is a draft's last kernel, ``samples`` picks tokens, ``prepares``
     brings the host's drafts or places them. ``windows`` and else ``embeds`` begin the draft of a block drafter,
-    ``computes`` is model work or a choice of tokens, ``extends`` begins or continues a draft_extend.
+    ``computes`` is model work or a choice of tokens, ``extends`` begins or continues a draft_extend,
+    ``begins`` begins a draft.
     """
 
     moment: Ints
@@ -41,6 +42,7 @@ class Evidence:
     embeds: npt.NDArray[np.bool_]
     computes: npt.NDArray[np.bool_]
     extends: npt.NDArray[np.bool_]
+    begins: npt.NDArray[np.bool_]
 
 
 def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
@@ -55,6 +57,7 @@ def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
         moment, thread, opens, closes, samples, prepares | copies_from_host(ops), ops.duration,
         windows, ops.classes.mask("embedding"), ops.classes.mask("gemm", "comm", "sampling") & ~prepares,
         np.array([m in ("draft_extend_begin", "draft_extend") for m in markers] or [False], np.bool_)[ops.name],
+        np.array([m == "draft_begin" for m in markers] or [False], np.bool_)[ops.name],
     )  # fmt: skip
 
 
@@ -80,7 +83,8 @@ def read_flow(spans: Spans, words: list[str]) -> Flow:
     for i, (row, what) in enumerate(zip(rows.tolist(), kind, strict=True)):
         thread = int(spans.thread[row])
         before = last_target.get(thread, NONE)
-        same_batch = before >= 0 and batch_of[i] >= 0 and batch_of[before] == batch_of[i]
+        # The batch in which the recording began has no span of its own: all before the first one is that batch's.
+        same_batch = before >= 0 and len(batches) > 0 and batch_of[before] == batch_of[i]
         after_prefill = before >= 0 and role[before] == PREFILL
         if what in ("verify", "prefill"):
             role[i] = VERIFY if what == "verify" else PREFILL

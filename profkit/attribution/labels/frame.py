@@ -45,6 +45,7 @@ class _Frames:
         """Label by SGLang's functions, then vLLM's."""
         self._prefills()
         self._block_prefills()
+        self._ngram_prefills()
         self.set(self.around("draft") >= 0, DRAFT)
         self.set(self.around("draft_extend") >= 0, DRAFT_EXTEND)
         self.set(self.around("accept") >= 0, ACCEPT)
@@ -96,6 +97,14 @@ class _Frames:
             cycle = self.around("block_cycle")
             drafted = np.concatenate([self._block_drafts()[1], self._cycles_of("draft")])
             self.set((cycle >= 0) & ~np.isin(cycle, drafted), OTHER, prefill=True)
+
+    def _ngram_prefills(self) -> None:
+        """Prompts too are read inside the NGRAM worker's function: there no drafts are looked up."""
+        drafts, cycles = self.spans.outermost("ngram_draft"), self.spans.outermost("ngram_cycle")
+        if len(drafts):
+            drafting = self.spans.enclosing(cycles, self.spans.start[drafts], self.spans.thread[drafts])
+            cycle = self.around("ngram_cycle")
+            self.set((cycle >= 0) & ~np.isin(cycle, drafting), OTHER, prefill=True)
 
     def _cycles_of(self, kind: str) -> Ints:
         rows, cycles = self.spans.outermost(kind), self.spans.outermost("block_cycle")

@@ -342,6 +342,7 @@ class _Ring:
         if right == "A":
             self._target(first, stop)
         elif right in ("DB", "XB", "X"):
+            stop = self._cut_prefill(first, stop) if right == "DB" else stop
             end = self.sequence.model_extent(first, stop)[1]
             self._set(first, end, DRAFT_EXTEND)
             if right == "DB" and self.paused:
@@ -351,6 +352,12 @@ class _Ring:
             units = self.sequence.units(first, stop)
             self._set(units[-1].first if units else first, stop, DRAFT)
         elif right == "VP":
+            # A verify's remains would be followed by acceptance: a forward before the first preparation read a prompt.
+            end = self.sequence.model_extent(first, stop)[1]
+            if self.sequence.attention[first:end].any():
+                end = max(end, self.sequence.last_sampling(first, stop) + 1)
+                self._set(first, end, OTHER, prefill=True)
+                first = end
             copies = np.flatnonzero(self.sequence.copy_in[first:stop])
             self._set(first + int(copies[0]) if len(copies) else stop, stop, VERIFY)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,6 +11,8 @@ from profkit.attribution.labels import ACCEPT, DECODE, OTHER, Labels
 from profkit.attribution.labels.sequence import Sequence
 
 Ints = npt.NDArray[np.int64]
+# An eager forward so many times as long as others read a prompt: a larger batch alone does not do that.
+_PROMPT: Final = 4.0
 
 
 def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> None:
@@ -33,6 +37,7 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
     prefills = {int(p[0]) for p, graph in zip(parts, graphs, strict=True) if mostly_graphs and not graph}
     if not anchored and not any(graphs):
         parts, prefills = _eager_prefills(sequence, parts)
+        prefills |= _long(sequence, parts)
     for i, part in enumerate(parts):
         first, stop = int(part[0]), int(part[-1]) + 1
         following = int(parts[i + 1][0]) if i + 1 < len(parts) else len(sequence.op)
@@ -70,6 +75,13 @@ def _eager_prefills(sequence: Sequence, parts: list[Ints]) -> tuple[list[Ints], 
         prefills.add(int(part[0]))
         result += [part[part < cut], part[part >= cut]]
     return result, prefills
+
+
+def _long(sequence: Sequence, parts: list[Ints]) -> set[int]:
+    """First positions of the few forwards that take several times as long as the others: they read prompts."""
+    busy = np.array([int(sequence.duration[p].sum()) for p in parts])
+    long = busy > _PROMPT * np.median(busy)
+    return {int(p[0]) for p, is_long in zip(parts, long, strict=True) if is_long} if long.mean() < 0.5 else set()
 
 
 def _apart(sequence: Sequence, part: Ints) -> list[Ints]:
