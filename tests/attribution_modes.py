@@ -109,6 +109,10 @@ MODES: dict[str, Scenario] = {
         {"dialect": "none", "evidence": "markers"},
     ),
     "dflash 0.5.11": scenario({"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8}, {"dialect": "0.5.11"}),
+    "dflash 0.5.11 streams": scenario(
+        {"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8, "draft_graph": False, "side_stream": True},
+        {"dialect": "0.5.11"},
+    ),
     "dflash markers": scenario(
         {"algorithm": "DFLASH", "num_steps": 1, "num_draft_tokens": 8}, {"dialect": "none", "evidence": "markers"}
     ),

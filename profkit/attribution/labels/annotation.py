@@ -98,7 +98,7 @@ def _label_sglang(
 ) -> None:
     moment, thread = evidence.moment, evidence.thread
     work = spans.enclosing(flow.rows, moment, thread)
-    block_drafts_by_size(flow, work, evidence)
+    block_drafts_by_size(spans, flow, work, evidence)
     role_of_row = dict(zip(flow.rows.tolist(), flow.role.tolist(), strict=True))
     table = np.full(len(spans), OTHER, np.int64)
     for row, role in role_of_row.items():

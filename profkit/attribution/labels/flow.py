@@ -129,7 +129,7 @@ def _block_drafts(flow: Flow) -> None:
     flow.role[verify[drafts]] = DRAFT
 
 
-def block_drafts_by_size(flow: Flow, work: Ints, evidence: Evidence) -> None:
+def block_drafts_by_size(spans: Spans, flow: Flow, work: Ints, evidence: Evidence) -> None:
     """Block drafters in releases without batch spans: steps alternate between little and much GPU work."""
     verify = np.flatnonzero(flow.role == VERIFY)
     if len(verify) < 4 or len(verify) < len(flow.role) - (flow.role == PREFILL).sum():
@@ -139,6 +139,12 @@ def block_drafts_by_size(flow: Flow, work: Ints, evidence: Evidence) -> None:
     busy = np.zeros(len(flow.rows), np.int64)
     inside = work >= 0
     np.add.at(busy, place[inside], evidence.duration[inside])
+    # On the GPU's side a step has a span on each stream that it uses: the one with most work tells the steps apart.
+    threads = spans.thread[flow.rows[verify]]
+    main = max(np.unique(threads).tolist(), key=lambda t: int(busy[verify[threads == t]].sum()))
+    verify = verify[threads == main]
+    if len(verify) < 4:
+        return
     large = busy[verify] > 0.5 * busy[verify].max()
     if np.mean(large[1:] != large[:-1]) > 0.8:
         flow.role[verify[~large]] = DRAFT

@@ -291,7 +291,9 @@ class _Ring:
                 target.append(int(self.sequence.attention[before.last + 1 : after.first].sum()))
             elif before.kind == "DB" and after.kind == "A":
                 units = self.sequence.units(before.last + 1, after.first)
-                target.append(max((u.attention for u in units), default=0))
+                # The draft comes first; the target's forward may be in pieces.
+                rest = sum(u.attention for u in units[1:])
+                target.append(max(rest, *(u.attention for u in units), 0))
             if before.kind == "A":
                 accepted = before.last + 1
             # A draft_extend that is labelled already lies between as well.

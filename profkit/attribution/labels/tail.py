@@ -31,8 +31,7 @@ def label_tails(ops: Ops, labels: Labels) -> None:
     for replay in np.unique(sequence.replay[inside]).tolist():
         mine = np.flatnonzero(sequence.replay == replay)
         first = int(np.flatnonzero(where[sequence.op[mine]])[0])
-        attends = sequence.attention[mine]
-        if not attends[:first].any() or attends[first:].any():
+        if sequence.attention[mine[first:]].any():
             continue
         while first and sequence.sampling[mine[first - 1]]:
             first -= 1
