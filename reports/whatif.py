@@ -123,10 +123,14 @@ def sweep_verdict(sweep: DepthSweep) -> str:
     base = best.projection.baseline
     if base is not None and base.throughput_after.value is not None:
         text += f"; without speculation {figure(base.throughput_after, 1)}"
-    if not sweep.rivals:
-        return f"{text}; no other number's range reaches it."
-    names = ", ".join(map(str, sweep.rivals))
-    return f"{text}; the ranges of {names} reach it, so try them too."
+    rivals = [n for n in sweep.rivals if n != sweep.today]
+    if not rivals:
+        return f"{text}; no other number's range overlaps with its own."
+    several = len(rivals) > 1
+    names = ", ".join(map(str, rivals))
+    return f"{text}; the range{'s' * several} of {names} overlap{'' if several else 's'} with its own, so measure " + (
+        "those too." if several else "that one too."
+    )
 
 
 def sweep_rows(sweep: DepthSweep) -> list[list[str]]:

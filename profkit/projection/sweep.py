@@ -49,7 +49,7 @@ class DepthRow:
 @dataclass(frozen=True, slots=True)
 class DepthSweep:
     """All rows of a sweep. ``best`` has the highest expected throughput (among equals the fewest draft tokens),
-    ``rivals`` are those whose range reaches it; ``None`` where no throughput is known."""
+    ``rivals`` are those whose range overlaps with its range; ``None`` where no throughput is known."""
 
     rows: tuple[DepthRow, ...]
     today: int | None
