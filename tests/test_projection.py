@@ -134,6 +134,17 @@ def test_another_all_reduce_on_both_arms(index: int, us: float) -> None:
     check(*steps_per_second(projected.baseline.throughput_after, 1.0), throughput(base_truth))
 
 
+@pytest.mark.parametrize("us", [10.0, 60.0])
+def test_a_host_that_becomes_the_limit_is_not_taken_for_profiling_cost(us: float) -> None:
+    """Recording stretches the gaps on the GPU, not the host's work, which no cheaper all-reduce gets past."""
+    hardware = replace(FAST, graph_launch_us=2000.0)
+    candidate, baseline = (analysed(scenario(hardware, s, i, 800.0)) for i, s in ((1, EAGLE), (2, PLAIN)))
+    projected = project(candidate, baseline, Change(allreduce_us=us))
+    assert projected.baseline is not None
+    truth = analysed(scenario(replace(hardware, allreduce_alpha_us=us, allreduce_us_per_kib=0.0), PLAIN, 4))
+    check(*steps_per_second(projected.baseline.throughput_after, 1.0), throughput(truth))
+
+
 @pytest.mark.parametrize("rows", [2, 3])
 def test_fewer_draft_tokens(rows: int) -> None:
     candidate, baseline = arms(0)

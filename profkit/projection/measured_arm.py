@@ -202,7 +202,8 @@ class MeasuredArm:
         if self._gaps < 1.0:
             found += [self._ratio(change, case, replace(s, gaps=1.0)) for s in self._splits(change)]
         ratio = self.log_over_trace
-        if ratio is not None and abs(ratio - 1.0) > SAME_CYCLE and self._gaps == 1.0:
+        # A small difference weighs more the shorter the cycle gets.
+        if ratio is not None and self._gaps == 1.0:
             after = self._trace.mean * self._ratio(change, case, self._settings(change)[0])
             rest = (ratio - 1.0) * self._trace.mean
             if after + rest > 0:
@@ -219,8 +220,10 @@ class MeasuredArm:
         """After over before, both as the longer of GPU and host; ``share`` of the host's work is the draft's."""
         before, after = self._walls(NOTHING, PLAIN, setting), self._walls(change, case, setting)
         drafting = self._shares[0] if share is None else share
-        # Whoever removes idle time has mended the host as well.
-        pace = self._host * setting.gaps if change.idle is None else 0.0
+        # Whoever removes idle time has mended the host as well. Recording slows the host as it slows the whole cycle,
+        # not as it stretches the gaps between kernels.
+        slowed = min(1.0, self.log_over_trace or 1.0) if setting.gaps < 1.0 else 1.0
+        pace = self._host * slowed if change.idle is None else 0.0
         host = pace * (1.0 - (1.0 - case.draft) * drafting)
         middle = float(np.median(after.by_rank)) if change.wait_us is not None else after.mean
         return max(middle, host * margin) / max(before.mean, pace)
