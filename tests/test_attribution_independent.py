@@ -43,6 +43,8 @@ def _found_wrong_once() -> Iterator[tuple[str, Case]]:
     often = tuple(turn for _ in range(5) for turn in (("d", 1), ("p", 1024))) + (("d", 1),) * 3
     yield "eagle v1-0.5.9-often", Case("0.5.9", evidence="launches", steps=5, script=often, target_graph=False)
     yield "eagle-0.5.14-tree", Case("0.5.14", evidence="gpu_annotations", steps=1, topk=4, target_graph=False)
+    twice = (("d", 4),) * 3 + (("p", 300), ("d", 4), ("d", 4), ("p", 1024), ("d", 4), ("d", 4), ("d", 4))
+    yield "none-0.5.9-launches-twice", Case("0.5.9", "none", "launches", ranks=2, layers=10, script=twice)
     yield "none-0.5.16-eager", Case("0.5.16", "none", "launches", target_graph=False, script=prompt)
 
 

@@ -116,6 +116,8 @@ def _gpu_ring(found: Several[Forward]) -> Ring | Literal[False] | None:
     counts = Counter(f.kind for f in found)
     frequent = [k for k, n in counts.items() if n >= max(2, _RARE * max(counts.values()))]
     silent = [k for k in frequent if not k[2]] or frequent
+    # Where some captured kind holds no choice of tokens, eager ones read prompts.
+    silent = [k for k in silent if k[0]] or silent
     busy = {k: float(np.median([f.busy for f in found if f.kind == k])) for k in silent}
     rings: list[tuple[float, Ring]] = []
     for kind in sorted(busy, key=lambda k: busy[k], reverse=True):
