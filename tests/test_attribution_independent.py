@@ -38,6 +38,8 @@ def _found_wrong_once() -> Iterator[tuple[str, Case]]:
     yield "ngram-0.5.16-launches-first", Case("0.5.16", "ngram", "launches", start="idle", script=early)
     prompt = (("d", 4), ("d", 4), ("d", 4), ("p", 1024), ("d", 4), ("d", 4), ("d", 4))
     yield "ngram-0.5.9-frames-between", Case("0.5.9", "ngram", "frames", script=prompt, overlap=False)
+    first = (("p", 512), *(("d", 4),) * 5)
+    yield "eagle v1-0.5.9-launches-first", Case("0.5.9", evidence="launches", start="idle", script=first)
     eager: dict[str, Any] = {"draft_graph": False, "extend_graph": False, "target_graph": False}
     yield "eagle v1-0.5.11-eager", Case("0.5.11", worker="v1", steps=1, **eager)
     often = tuple(turn for _ in range(5) for turn in (("d", 1), ("p", 1024))) + (("d", 1),) * 3

@@ -344,11 +344,13 @@ class _Ring:
         if right == "A":
             self._target(first, stop)
         elif right in ("DB", "XB", "X"):
+            if right == "DB" and self.paused:
+                work = self.sequence.model_extent(first, stop)[1]
+                resumed = self.sequence.after_pause(work, stop, PAUSE_NS) if work > first else first
+                self._set(resumed, stop, DRAFT)
             stop = self._cut_prefill(first, stop) if right == "DB" else stop
             end = self.sequence.model_extent(first, stop)[1]
             self._set(first, end, DRAFT_EXTEND)
-            if right == "DB" and self.paused:
-                self._set(end if end == first else self.sequence.after_pause(end, stop, PAUSE_NS), stop, DRAFT)
             self._set(end, stop, OTHER if right == "DB" else DRAFT_EXTEND)
         elif right in ("D", "DE") or (right == "VP" and any(m.kind in ("D", "DE") for m in self.landmarks)):
             units = self.sequence.units(first, stop)
