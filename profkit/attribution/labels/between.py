@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,7 @@ from profkit.attribution.spans import NONE, Spans
 from profkit.words import LabelSource
 
 Ints = npt.NDArray[np.int64]
+NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 def label_between(
@@ -78,14 +81,8 @@ def _label_host_drafts(
 ) -> None:
     """Drafts from the host arrive as copies; what ran before them in the batch is the scheduler's."""
     arrives = before_verify & evidence.prepares & labels.open()
-    if not arrives.any():
-        return
-    keys, inverse = np.unique(batch[arrives], return_inverse=True)
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(first, inverse.reshape(-1), evidence.moment[arrives])
-    place = np.minimum(np.searchsorted(keys, batch), len(keys) - 1)
-    early = before_verify & (keys[place] == batch) & (evidence.moment < first[place])
-    labels.set(early, OTHER, source)
+    first = _first_moment(arrives, batch, evidence.moment)
+    labels.set(before_verify & (first < NEVER) & (evidence.moment < first), OTHER, source)
 
 
 def _label_drafting(
@@ -156,13 +153,8 @@ def _label_from(
     source: LabelSource,
 ) -> None:
     """After a verify: from the kernel that begins a draft_extend on, its preparation."""
-    if not begins.any():
-        return
-    keys, inverse = np.unique(place[begins], return_inverse=True)
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    np.minimum.at(first, inverse.reshape(-1), evidence.moment[begins])
-    spot = np.minimum(np.searchsorted(keys, place), len(keys) - 1)
-    labels.set(gap & (keys[spot] == place) & (evidence.moment >= first[spot]), DRAFT_EXTEND, source)
+    first = _first_moment(begins, place, evidence.moment)
+    labels.set(gap & (evidence.moment >= first), DRAFT_EXTEND, source)
 
 
 def _label_choice(
@@ -175,16 +167,21 @@ def _label_choice(
 ) -> None:
     """After a step of the drafter: the choice of tokens that belongs to it, where neither graph nor span holds it."""
     computes = evidence.computes | (evidence.extends if phase == DRAFT_EXTEND else False)
-    works = gap & computes & labels.open()
-    if not works.any():
-        return
-    keys, inverse = np.unique(place[gap], return_inverse=True)
-    gap_of = np.zeros(len(gap), np.int64)
-    gap_of[gap] = inverse.reshape(-1)
-    prepared = np.full(len(keys), np.iinfo(np.int64).max)
-    prepares = gap & (evidence.prepares | evidence.begins)
-    np.minimum.at(prepared, gap_of[prepares], evidence.moment[prepares])
-    works &= evidence.moment < prepared[gap_of]
-    last = np.full(len(keys), -1, np.int64)
-    np.maximum.at(last, gap_of[works], evidence.moment[works])
-    labels.set(gap & (evidence.moment <= last[gap_of]), phase, source)
+    prepared = _first_moment(gap & (evidence.prepares | evidence.begins), place, evidence.moment)
+    works = gap & computes & labels.open() & (evidence.moment < prepared)
+    last = -_first_moment(works, place, -evidence.moment)
+    labels.set(gap & (evidence.moment <= last), phase, source)
+
+
+def _first_moment(where: npt.NDArray[np.bool_], key: Ints, moment: Ints) -> Ints:
+    """Per op the earliest moment of the ops of ``where`` with its key, ``NEVER`` where there is none."""
+    result = np.full(len(key), NEVER, np.int64)
+    if not where.any():
+        return result
+    keys, inverse = np.unique(key[where], return_inverse=True)
+    first = np.full(len(keys), NEVER, np.int64)
+    np.minimum.at(first, inverse.reshape(-1), moment[where])
+    spot = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+    same = keys[spot] == key
+    result[same] = first[spot[same]]
+    return result
