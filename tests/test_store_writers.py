@@ -8,10 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
+import pytest
+
+from profkit.store import writer as store_writer
+from profkit.store.layout import RunRecord
 from profkit.store.reader import Store
+from profkit.store.writer import add_run
 from tests.paths import ROOT
+from tests.store_data import analysis
 
 WRITER = """
 import sys
@@ -28,15 +36,29 @@ for index, run in enumerate(runs, first):
 """
 
 
-def writer(root: Path, first: int, last: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(root), str(first), str(last)],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+Writer: TypeAlias = Callable[[Path, int, int], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    """Starts processes that add runs once told to; whatever becomes of the test, none outlives it."""
+    started = []
+
+    def start(root: Path, first: int, last: int) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(root), str(first), str(last)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def go(process: subprocess.Popen[str]) -> None:
@@ -45,7 +67,7 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_writers_of_the_same_runs_agree(tmp_path: Path) -> None:
+def test_writers_of_the_same_runs_agree(writer: Writer, tmp_path: Path) -> None:
     root = tmp_path / "s"
     writers = [writer(root, first, last) for first, last in ((0, 12), (0, 12), (6, 18))]
     for process in writers:
@@ -59,7 +81,28 @@ def test_writers_of_the_same_runs_agree(tmp_path: Path) -> None:
     assert list((root / "incoming").iterdir()) == []
 
 
-def test_killed_writers_leave_whole_runs_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("removed", [False, True], ids=["kept", "removed"])
+def test_a_faster_writer_between_look_and_write(removed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = analysis("r", 50.0, traced=True)
+    refuse = store_writer._refuse_second_filing
+    first: list[RunRecord] = []
+
+    def slow(store: Store, record: RunRecord) -> None:
+        refuse(store, record)
+        if not first:
+            first.append(record)
+            assert add_run(tmp_path, run).new
+            if removed:
+                Store.open(tmp_path).mark([record.id], "remove")
+
+    monkeypatch.setattr(store_writer, "_refuse_second_filing", slow)
+    added = add_run(tmp_path, run)
+    assert added.new is removed, "a run that somebody just removed is there again, otherwise nothing is new"
+    assert added.record.tables, "the record is the stored one"
+    assert [r.id for r in Store.open(tmp_path).records()] == [added.record.id]
+
+
+def test_killed_writers_leave_whole_runs_only(writer: Writer, tmp_path: Path) -> None:
     root = tmp_path / "s"
     seed = random.Random(4)
     reported: set[int] = set()

@@ -82,8 +82,12 @@ def _write_tables(folder: Path, tables: Mapping[str, pa.Table], record: RunRecor
     return written
 
 
-def _publish(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) -> tuple[RunRecord, bool]:
-    """Write aside, ``run.json`` last, then rename; whoever renames first wins and the other's copy is dropped."""
+def _publish(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) -> bool:
+    """Write aside, ``run.json`` last, then rename; whoever renames first wins and the other's copy is dropped.
+
+    Returns:
+        Whether this copy is the one in the store.
+    """
     target = layout.runs / record.id
     aside = layout.incoming / f"{record.id}.{os.getpid()}.{os.urandom(4).hex()}"
     aside.mkdir()
@@ -95,9 +99,9 @@ def _publish(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) 
         except OSError:
             if not (target / RECORD).exists():
                 raise
-            return record, False
+            return False
         sync_folder(layout.runs)
-        return record, True
+        return True
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -141,13 +145,10 @@ def add_run(
         tables={},
         warnings=analysis.warnings,
     )
-    store = Store(layout)
-    _refuse_second_filing(store, record)
-    if (layout.runs / record.id / RECORD).exists():
-        record, new = store.record(record.id), False
-    else:
-        record, new = _publish(layout, record, tables)
+    _refuse_second_filing(Store(layout), record)
+    new = not (layout.runs / record.id / RECORD).exists() and _publish(layout, record, tables)
+    store = Store(layout)  # as it is now: another writer may have been faster
     if record.id in store.marked_removed():
         store.restore(record.id)
         new = True
-    return Added(record, new)
+    return Added(store.record(record.id), new)
