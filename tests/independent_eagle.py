@@ -71,21 +71,29 @@ class EagleV2(Server):
             with self.m.frame(*self.fn(*runner)):
                 self.eager("draft", *([FOREACH, FOREACH, D2D] if self.c.release >= 16 else [EW, EW, EW, D2D, D2D]))
                 self.draft_metadata()
-                body = [("draft", EW)]
-                for i in range(self.steps - 1):
-                    body += self.model("draft", True, self.c.topk) + [("draft", k) for k in self.pick(i)]
-                self.m.replay(5000 + 100 * self.steps + bs, body + [("draft", k) for k in self.organize()])
+                self.m.replay(5000 + 100 * self.steps + bs, self.draft_graph())
         else:
             if self.steps > 1:
                 self.draft_metadata()
             with self.m.frame(*self.fn("speculative/eagle_worker_v2.py", "draft_forward")):
                 self.eager("draft", EW)
-                for i in range(self.steps - 1):
-                    with self.runner(self.step("DECODE", bs, draft=True)):
-                        self.run(0, self.model("draft", True, self.c.topk), decode=True)
-                    self.eager("draft", *self.pick(i))
-                self.eager("draft", *self.organize())
+                self.draft_forward(bs)
         self.tree()
+
+    def draft_graph(self) -> list[tuple[str, Kernel]]:
+        """What the graph of all draft steps holds."""
+        body: list[tuple[str, Kernel]] = [("draft", EW)]
+        for i in range(self.steps - 1):
+            body += self.model("draft", True, self.c.topk) + [("draft", k) for k in self.pick(i)]
+        return body + [("draft", k) for k in self.organize()]
+
+    def draft_forward(self, bs: int) -> None:
+        """The draft steps without a graph."""
+        for i in range(self.steps - 1):
+            with self.runner(self.step("DECODE", bs, draft=True)):
+                self.run(0, self.model("draft", True, self.c.topk), decode=True)
+            self.eager("draft", *self.pick(i))
+        self.eager("draft", *self.organize())
 
     def tree(self) -> None:
         """build_eagle_verify_input."""
@@ -168,17 +176,10 @@ class EagleV1(EagleV2):
                 with m.frame(*self.fn("speculative/eagle_draft_cuda_graph_runner.py", "replay")):
                     self.eager("draft", EW, EW, EW, D2D, D2D, D2D, EW)
                     self.draft_metadata()
-                    body: list[tuple[str, Kernel]] = [("draft", EW)]
-                    for i in range(self.steps - 1):
-                        body += self.model("draft", True, self.c.topk) + [("draft", k) for k in self.pick(i)]
-                    m.replay(5000 + bs, body + [("draft", k) for k in self.organize()])
+                    m.replay(5000 + bs, self.draft_graph())
             else:
                 with m.frame(*self.fn("speculative/eagle_worker.py", "draft_forward")):
-                    for i in range(self.steps - 1):
-                        with self.runner(self.step("DECODE", bs, draft=True)):
-                            self.run(0, self.model("draft", True, self.c.topk), decode=True)
-                        self.eager("draft", *self.pick(i))
-                    self.eager("draft", *self.organize())
+                    self.draft_forward(bs)
             self.tree()
         with m.frame(*self.fn("speculative/eagle_worker.py", "verify")):
             self.eager("verify", D2D, EW, triton("assign_req_to_token_pool", 2.4), INDEX)

@@ -100,6 +100,18 @@ def test_a_value_that_ends_with_an_equals_sign_is_not_empty() -> None:
     app._refuse_empty(["add", "run", "--label=key=", "--label", "key=", "--table==", "a="])
 
 
+def with_modules_of(folder: Path, *module: str) -> subprocess.CompletedProcess[str]:
+    """Run a module that may import what lies in a folder."""
+    paths = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, "-m", *module],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+
+
 @pytest.mark.parametrize("module", ["typer", "profkit.cli.app", "profkit.errors"])
 def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, tmp_path: Path) -> None:
     """A module that interrupts its own import, as a person who presses Ctrl-C at once does."""
@@ -113,14 +125,7 @@ def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, tmp_pa
         "sys.meta_path.insert(0, Interrupt())\n"
     )
     (tmp_path / "sitecustomize.py").write_text(code)
-    paths = [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-m", "profkit", "parse", "no.log"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
+    done = with_modules_of(tmp_path, "profkit", "parse", "no.log")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "profkit: interrupted\n")
 
 
@@ -137,14 +142,7 @@ def test_an_interrupt_inside_exec_ends_with_the_same_code(tmp_path: Path) -> Non
         "main.main()\n"
     )
     (tmp_path / "interrupted_once.py").write_text(code)
-    paths = [str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-m", "interrupted_once"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
+    done = with_modules_of(tmp_path, "interrupted_once")
     assert (done.returncode, done.stderr) == (130, "")
 
 
