@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
+import pyarrow as pa
 import pytest
 
+from profkit.errors import UsageError
+from profkit.store import marks
 from profkit.store import writer as store_writer
-from profkit.store.layout import RunRecord
+from profkit.store.layout import Layout, RunRecord, record_from_json
 from profkit.store.reader import Store
 from profkit.store.writer import add_run
 from tests.paths import ROOT
@@ -100,6 +106,171 @@ def test_a_faster_writer_between_look_and_write(removed: bool, monkeypatch: pyte
     assert added.new is removed, "a run that somebody just removed is there again, otherwise nothing is new"
     assert added.record.tables, "the record is the stored one"
     assert [r.id for r in Store.open(tmp_path).records()] == [added.record.id]
+
+
+def filed(root: Path) -> list[str]:
+    """Configurations of the runs that count; nothing must be left unfinished or contradict itself."""
+    store = Store.open(root)
+    found = [r.config for r in store.records()]
+    assert store.verify() == []
+    assert store.problems == []
+    assert list((root / "incoming").iterdir()) == []
+    return found
+
+
+def test_a_faster_writer_files_the_launch_under_another_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refuse = store_writer._refuse_second_filing
+    seen: list[RunRecord] = []
+
+    def slow(store: Store, record: RunRecord) -> None:
+        refuse(store, record)
+        seen.append(record)
+        if len(seen) == 1:
+            assert add_run(tmp_path, analysis("r"), config="other").new
+
+    monkeypatch.setattr(store_writer, "_refuse_second_filing", slow)
+    with pytest.raises(UsageError, match="already in the store as other"):
+        add_run(tmp_path, analysis("r"), config="eagle3")
+    assert filed(tmp_path) == ["other"]
+
+
+def test_two_writers_file_one_launch_at_the_same_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    publish, both = store_writer._publish, threading.Barrier(2)
+    met: set[int] = set()
+
+    def together(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) -> bool:
+        done = publish(layout, record, tables)
+        if threading.get_ident() not in met:
+            met.add(threading.get_ident())
+            both.wait(60)
+        return done
+
+    def add(config: str) -> str:
+        try:
+            return add_run(tmp_path, analysis("r"), config=config).record.config
+        except UsageError:
+            return "refused"
+
+    monkeypatch.setattr(store_writer, "_publish", together)
+    with ThreadPoolExecutor(2) as pool:
+        said = sorted(pool.map(add, ("a", "b")))
+    assert said[1] == "refused"
+    assert filed(tmp_path) == [said[0]]
+
+
+def test_a_restored_run_is_no_second_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = add_run(tmp_path, analysis("r"), config="a").record
+    Store.open(tmp_path).mark([first.id], "remove")
+    second = add_run(tmp_path, analysis("r"), config="b").record
+    with pytest.raises(UsageError, match=f"in the store as b 2026-W48 .run {second.id}."):
+        Store.open(tmp_path).restore(first.id)
+    assert filed(tmp_path) == ["b"]
+    Store.open(tmp_path).mark([second.id], "remove")
+    with pytest.raises(UsageError, match="would count twice"):
+        Store.open(tmp_path).mark([first.id, second.id], "restore")
+    assert filed(tmp_path) == []
+
+    # The launch is filed anew just as it is restored.
+    add = marks.add_marks
+
+    def slow(layout: Layout, runs: Sequence[str], action: marks.Action, tag: str | None = None) -> None:
+        if action == "restore":
+            monkeypatch.undo()
+            add_run(tmp_path, analysis("r"), config="b")
+        add(layout, runs, action, tag)
+
+    monkeypatch.setattr(marks, "add_marks", slow)
+    with pytest.raises(UsageError, match="would count twice"):
+        Store.open(tmp_path).restore(first.id)
+    assert filed(tmp_path) == ["b"]
+
+
+def test_a_launch_that_stands_under_two_names_counts_once_and_is_named(tmp_path: Path) -> None:
+    kept = add_run(tmp_path / "s", analysis("r"), config="a").record
+    copied = add_run(tmp_path / "t", analysis("r"), config="b").record
+    shutil.copytree(tmp_path / "t" / "runs", tmp_path / "s" / "runs", dirs_exist_ok=True)
+    store = Store.open(tmp_path / "s")
+    [counted] = store.records()
+    assert len(store.launches()) == 1
+    [problem] = store.problems
+    assert all(run in problem for run in (kept.id, copied.id))
+    assert f"as run {counted.id} " in problem
+    store.mark([counted.id], "remove")
+    assert len(filed(tmp_path / "s")) == 1
+
+
+def test_a_run_added_again_while_it_is_purged_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = add_run(tmp_path, analysis("r")).record
+    Store.open(tmp_path).mark([run.id], "remove")
+
+    def slow(path: Path) -> None:
+        monkeypatch.undo()
+        assert add_run(tmp_path, analysis("r")).new
+
+    monkeypatch.setattr(os, "utime", slow)
+    assert Store.open(tmp_path).purge() == 0
+    assert filed(tmp_path) == ["eagle3"]
+
+
+def test_a_run_purged_while_it_is_added_again_is_written_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = add_run(tmp_path, analysis("r")).record
+    Store.open(tmp_path).mark([run.id], "remove")
+    restore = Store.restore
+
+    def slow(store: Store, run: str) -> None:
+        monkeypatch.undo()
+        assert Store.open(tmp_path).purge() == 1
+        restore(store, run)
+
+    monkeypatch.setattr(Store, "restore", slow)
+    assert add_run(tmp_path, analysis("r")).new
+    assert filed(tmp_path) == ["eagle3"]
+
+
+def test_a_purge_killed_with_a_restored_run_in_its_hands(tmp_path: Path) -> None:
+    run = add_run(tmp_path, analysis("r")).record
+    (tmp_path / "runs" / run.id).rename(tmp_path / "incoming" / f"{run.id}.trash.1.abcd")
+    assert Store.open(tmp_path).purge() == 0
+    os.utime(tmp_path / "incoming" / f"{run.id}.trash.1.abcd", (1, 1))
+    Store.open(tmp_path).purge()
+    assert filed(tmp_path) == ["eagle3"]
+
+
+def test_purges_and_writers_at_once_do_not_stumble(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gone = [add_run(tmp_path, analysis(name)).record.id for name in "abc"]
+    Store.open(tmp_path).mark(gone, "remove")
+
+    def other_purge(path: Path) -> None:
+        monkeypatch.undo()
+        assert Store.open(tmp_path).purge() == 3
+
+    monkeypatch.setattr(os, "utime", other_purge)
+    assert Store.open(tmp_path).purge() == 0, "the other purge deleted all of them"
+
+    unfinished = tmp_path / "incoming" / "half"
+    unfinished.mkdir()
+
+    def finished() -> float:
+        monkeypatch.undo()
+        unfinished.rmdir()
+        return 0.0
+
+    monkeypatch.setattr(time, "time", finished)
+    assert Store.open(tmp_path).purge() == 0
+    assert filed(tmp_path) == []
+
+
+def test_a_run_deleted_while_the_store_is_read_is_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first, second = sorted(add_run(tmp_path, analysis(name)).record.id for name in "ab")
+
+    def slow(data: bytes, path: Path) -> RunRecord:
+        shutil.rmtree(tmp_path / "runs" / second, ignore_errors=True)
+        return record_from_json(data, path)
+
+    monkeypatch.setattr("profkit.store.reader.record_from_json", slow)
+    store = Store.open(tmp_path)
+    assert [r.id for r in store.records()] == [first]
+    assert store.problems == []
 
 
 def test_killed_writers_leave_whole_runs_only(writer: Writer, tmp_path: Path) -> None:

@@ -59,6 +59,11 @@ class RunRecord:
     warnings: tuple[str, ...] = ()
     schema: str = RUN_SCHEMA
 
+    @property
+    def filed_as(self) -> tuple[str, str, dict[str, str]]:
+        """What the launch is filed under: configuration, week, labels."""
+        return self.config, self.week, dict(self.labels)
+
     def to_json(self) -> dict[str, object]:
         """The document."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -21,6 +22,7 @@ from profkit.store.tables import TABLES, kernels, measurements
 from profkit.week import monday
 
 STALE_SECONDS = 86400.0
+_TRASH = ".trash."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,13 @@ def _version(text: str) -> tuple[tuple[int, ...], str]:
     return numbers, text
 
 
+def _is_stale(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > STALE_SECONDS
+    except FileNotFoundError:  # its writer has just finished
+        return False
+
+
 class Store:
     """A store as it is now. Records and marks are read once per instance; make a new one to look again."""
 
@@ -95,7 +104,8 @@ class Store:
                 except InputError as error:
                     self.problems.append(str(error))
                 except OSError as error:
-                    self.problems.append(f"{path}: {error.strerror}; not a run of this store")
+                    if folder.exists():  # else it was deleted for good since the folder was listed
+                        self.problems.append(f"{path}: {error.strerror}; not a run of this store")
         return self._records
 
     def _read_marks(self) -> marks.Marks:
@@ -117,26 +127,41 @@ class Store:
         """Tags of a run, sorted."""
         return tuple(sorted(self._read_marks().tags.get(run, ())))
 
+    def filings(self, content_key: str) -> list[RunRecord]:
+        """Runs that hold the results of the same files and are not removed: by right all are filed alike."""
+        removed = self.removed()
+        return [r for r in self._all().values() if r.content_key == content_key and r.id not in removed]
+
     def records(self, selection: Selection | None = None) -> list[RunRecord]:
         """Runs by week, configuration, date, name and id.
 
-        Removed runs are left out, and of one run analysed by several versions of profkit all but the newest.
+        Removed runs are left out, and of one launch all but the newest version's analysis. One that stands in the store
+        under two names (a writer was killed as it noticed another one, or two stores were copied together) counts once
+        too, and is named in ``problems``.
         """
         selection = selection or Selection()
         removed = self.removed()
-        newest: dict[tuple[str, str, str], RunRecord] = {}
+        launches: dict[str, list[RunRecord]] = {}
         for record in self._all().values():
-            if record.id in removed:
-                continue
-            key = (record.content_key, record.config, record.week)
-            other = newest.get(key)
-            if other is None or (_version(other.profkit_version), other.id) < (
-                _version(record.profkit_version),
-                record.id,
-            ):
-                newest[key] = record
-        chosen = [r for r in newest.values() if selection.holds(r, self._read_marks().tags.get(r.id, ()))]
+            if record.id not in removed:
+                launches.setdefault(record.content_key, []).append(record)
+        chosen = []
+        for same in launches.values():
+            newest = max(same, key=lambda r: (_version(r.profkit_version), r.id))
+            self._tell_of_second_filings(newest, same)
+            if selection.holds(newest, self._read_marks().tags.get(newest.id, ())):
+                chosen.append(newest)
         return sorted(chosen, key=lambda r: (r.week, r.config, r.date or "", r.name, r.id))
+
+    def _tell_of_second_filings(self, counted: RunRecord, same: Iterable[RunRecord]) -> None:
+        for other in same:
+            if other.filed_as != counted.filed_as:
+                said = (
+                    f"run {other.id} ({other.config} {other.week}) is the same launch as run {counted.id} "
+                    f"({counted.config} {counted.week}), which counts; remove the one that is filed wrongly"
+                )
+                if said not in self.problems:
+                    self.problems.append(said)
 
     def record(self, run: str) -> RunRecord:
         """One run by its id, or by a beginning of it that is unique.
@@ -196,13 +221,43 @@ class Store:
         return found
 
     def mark(self, runs: Sequence[str], action: marks.Action, tag: str | None = None) -> None:
-        """Tag, untag, remove or restore runs by id."""
+        """Tag, untag, remove or restore runs by id.
+
+        Raises:
+            UsageError: a tag that is no plain word, or a run to restore that was filed anew meanwhile.
+        """
+        if action == "restore":
+            self._restore(runs)
+            return
         marks.add_marks(self.layout, runs, action, tag)
         self._marks = None
 
     def restore(self, run: str) -> None:
-        """Undo the removal of a run."""
-        self.mark([run], "restore")
+        """Undo the removal of a run; ``UsageError`` when its launch is filed under another name by now."""
+        self._restore([run])
+
+    def _restore(self, runs: Sequence[str]) -> None:
+        self._refuse_second_filing(runs, meant=runs)
+        marks.add_marks(self.layout, runs, "restore")
+        now = Store(self.layout)
+        self._marks = None
+        try:
+            now._refuse_second_filing(runs)
+        except UsageError:
+            # Another writer filed the launch in between; it sees this restoration, or this sees its run.
+            marks.add_marks(self.layout, runs, "remove")
+            raise
+
+    def _refuse_second_filing(self, runs: Sequence[str], meant: Sequence[str] = ()) -> None:
+        """A launch counts once: ``runs`` must not stand beside other filings of theirs; ``meant`` will be there too."""
+        known = self._all()
+        for run in (known[name] for name in runs if name in known):
+            for other in [*self.filings(run.content_key), *(known[m] for m in meant if m in known)]:
+                if other.content_key == run.content_key and other.filed_as != run.filed_as:
+                    raise UsageError(
+                        f"run {run.id}: the same launch is in the store as {other.config} {other.week} (run {other.id})"
+                        f" and would count twice; `profkit runs {other.id} --remove` first if that is wrong"
+                    )
 
     def verify(self) -> list[str]:
         """Compare every table with the checksum in its record; one sentence per defect."""
@@ -218,7 +273,8 @@ class Store:
                 try:
                     self.table(record, name)
                 except InputError as error:
-                    defects.append(str(error))
+                    if (self.layout.runs / record.id).exists():  # else it was deleted for good meanwhile
+                        defects.append(str(error))
         return defects
 
     def purge(self) -> int:
@@ -226,15 +282,32 @@ class Store:
 
         What writers left unfinished is deleted too, once it is a day old: before, it may still be at work.
         """
-        doomed = sorted(self.removed())
         self.layout.incoming.mkdir(exist_ok=True)
-        for run in doomed:
+        trash = []
+        for run in sorted(self.removed()):
             # Out of sight first, in one step: a reader never sees half a run.
-            trash = self.layout.incoming / f"{run}.trash.{os.getpid()}.{os.urandom(4).hex()}"
-            (self.layout.runs / run).rename(trash)
-            shutil.rmtree(trash, ignore_errors=True)
-        for left in self.layout.incoming.iterdir():
-            if time.time() - left.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+            away = self.layout.incoming / f"{run}{_TRASH}{os.getpid()}.{os.urandom(4).hex()}"
+            with contextlib.suppress(FileNotFoundError):  # another purge was first
+                os.utime(self.layout.runs / run)  # young, whatever the age of the run
+                (self.layout.runs / run).rename(away)
+                trash.append(away)
+        deleted = sum(self._delete(trash))
+        self._delete(left for left in self.layout.incoming.iterdir() if _is_stale(left))
         self._records = None
-        return len(doomed)
+        return deleted
+
+    def _delete(self, trash: Iterable[Path]) -> list[bool]:
+        """Delete what lies in ``incoming``, except runs that somebody has restored meanwhile: those return."""
+        trash = list(trash)
+        removed = marks.read_marks(self.layout).removed if trash else set()
+        deleted = []
+        for path in trash:
+            run, is_run, _ = path.name.partition(_TRASH)
+            back = bool(is_run) and run not in removed
+            if back:
+                # Where the run was added again at the same time, its new copy stays.
+                with contextlib.suppress(OSError):
+                    path.rename(self.layout.runs / run)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            deleted.append(not back)
+        return deleted

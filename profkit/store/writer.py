@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import random
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +26,7 @@ from profkit.store.tables import result_tables, with_head
 from profkit.week import monday, week_of
 
 LONGEST_NAME = 120
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +61,18 @@ def _content_key(analysis: RunAnalysis, tables: Mapping[str, pa.Table]) -> str:
     return "results:" + hashed.hexdigest()
 
 
+def _second_filing(store: Store, record: RunRecord) -> RunRecord | None:
+    """Another run of the same launch that is filed otherwise."""
+    return next((r for r in store.filings(record.content_key) if r.filed_as != record.filed_as), None)
+
+
 def _refuse_second_filing(store: Store, record: RunRecord) -> None:
     """One run is one launch: filed twice it would count as two."""
-    for other in store.records():
-        if other.content_key != record.content_key:
-            continue
-        filed_alike = (other.config, other.week, dict(other.labels)) == (record.config, record.week, record.labels)
-        if not filed_alike:
-            raise UsageError(
-                f"{record.name}: already in the store as {other.config} {other.week} (run {other.id}); "
-                f"`profkit runs {other.id} --remove` first if it was filed wrongly"
-            )
+    if (other := _second_filing(store, record)) is not None:
+        raise UsageError(
+            f"{record.name}: already in the store as {other.config} {other.week} (run {other.id}); "
+            f"`profkit runs {other.id} --remove` first if it was filed wrongly"
+        )
 
 
 def _write_tables(folder: Path, tables: Mapping[str, pa.Table], record: RunRecord) -> dict[str, TableFile]:
@@ -104,6 +109,36 @@ def _publish(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) 
         return True
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _withdraw(layout: Layout, record: RunRecord) -> None:
+    """Take back what :func:`_publish` put into the store."""
+    away = layout.incoming / f"{record.id}.{os.getpid()}.{os.urandom(4).hex()}"
+    with contextlib.suppress(FileNotFoundError):
+        (layout.runs / record.id).rename(away)
+    shutil.rmtree(away, ignore_errors=True)
+
+
+def _put_in(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) -> Added | None:
+    """Put a run into the store unless it is there; ``None`` when other writers got in between: then look again.
+
+    Each writer looks once more after writing. Of two that file one launch under two names at once at least one
+    sees the other's run then, and takes its own back; so nobody reports a run as added that counts as a second launch.
+    """
+    _refuse_second_filing(Store(layout), record)
+    published = not (layout.runs / record.id / RECORD).exists() and _publish(layout, record, tables)
+    store = Store(layout)  # as it is now
+    restored = record.id in store.marked_removed()
+    if restored:
+        store.restore(record.id)
+        store = Store(layout)
+    stored = next((r for r in store.filings(record.content_key) if r.id == record.id), None)
+    if stored is None:  # removed or deleted for good by somebody at this moment
+        return None
+    if published and _second_filing(store, record) is not None:
+        _withdraw(layout, record)
+        return None
+    return Added(stored, published or restored)
 
 
 def add_run(
@@ -145,10 +180,6 @@ def add_run(
         tables={},
         warnings=analysis.warnings,
     )
-    _refuse_second_filing(Store(layout), record)
-    new = not (layout.runs / record.id / RECORD).exists() and _publish(layout, record, tables)
-    store = Store(layout)  # as it is now: another writer may have been faster
-    if record.id in store.marked_removed():
-        store.restore(record.id)
-        new = True
-    return Added(store.record(record.id), new)
+    while (added := _put_in(layout, record, tables)) is None:
+        time.sleep(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - so that two writers do not meet again and again
+    return added
