@@ -51,7 +51,8 @@ def writing(path: Path, *, force: bool = False) -> Iterator[Path]:
     A device or a pipe is no file that could be lost: it is yielded itself.
 
     Raises:
-        UsageError: ``path`` is a folder, exists and ``force`` is false, or its folder cannot be written.
+        UsageError: ``path`` is a folder, exists (at the end too) and ``force`` is false, or its folder cannot be
+            written.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file")
@@ -59,7 +60,7 @@ def writing(path: Path, *, force: bool = False) -> Iterator[Path]:
         yield path
         return
     if path.exists() and not force:
-        raise UsageError(f"{path} exists; choose another name or give --force to overwrite it")
+        raise _exists(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -72,9 +73,62 @@ def writing(path: Path, *, force: bool = False) -> Iterator[Path]:
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        _place(temporary, path, force=force)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists; choose another name or give --force to overwrite it")
+
+
+def _place(temporary: Path, path: Path, *, force: bool) -> None:
+    """Give a finished file its name; without ``force`` only if nobody else took it meanwhile."""
+    if not force:
+        try:
+            os.link(temporary, path)  # unlike a rename it fails where the name is taken
+        except FileExistsError as error:
+            raise _exists(path) from error
+        except OSError as error:  # a file system without hard links
+            if path.exists():
+                raise _exists(path) from error
+        else:
+            temporary.unlink()
+            return
+    temporary.replace(path)
+
+
+@contextlib.contextmanager
+def writing_together(folder: Path, possible: Sequence[str], *, force: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder for files that belong together; once all are written they go into ``folder``.
+
+    ``possible`` names all that such a set may consist of. Those that ``folder`` holds of an earlier set stay as they
+    are until the new ones are complete; then they are replaced, and removed where the new set has none of that name.
+
+    Raises:
+        UsageError: one of the files exists and ``force`` is false, or the folder cannot be written.
+    """
+    existing = [name for name in possible if (folder / name).exists()]
+    if existing and not force:
+        raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = tempfile.TemporaryDirectory(prefix=".profkit-", dir=folder)
+    except OSError as error:
+        raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
+    with aside:
+        yield Path(aside.name)
+        placed: list[Path] = []
+        try:
+            for file in sorted(Path(aside.name).iterdir()):
+                _place(file, folder / file.name, force=force)
+                placed.append(folder / file.name)
+        except UsageError:
+            for path in placed:  # none or all: another process is writing the same set
+                path.unlink(missing_ok=True)
+            raise
+        for name in set(existing) - {path.name for path in placed}:
+            (folder / name).unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from profkit import escape, jsonio, tableio, words
 from profkit.errors import Problem, UsageError
-from profkit.files import write_text, writing
+from profkit.files import write_text, writing, writing_together
 from profkit.quantity import Quantity
 
 # --- words ---------------------------------------------------------------------------------------
@@ -127,6 +129,60 @@ def test_an_unwritable_place_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="cannot write"):
         write_text(tmp_path / "file" / "below", "y")
+
+
+def no_links(_: object, __: object) -> None:
+    raise PermissionError("this file system has no hard links")
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_of_two_writers_of_one_name_the_second_overwrites_nothing(
+    links: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "a.md"
+
+    def slower() -> None:
+        with writing(target) as temporary:
+            temporary.write_text("slower")
+            write_text(target, "faster")
+
+    with pytest.raises(UsageError, match="--force"):
+        slower()
+    assert [(p, p.read_text()) for p in tmp_path.iterdir()] == [(target, "faster")]
+
+
+def test_files_that_belong_together_replace_the_earlier_ones_only_when_all_are_written(tmp_path: Path) -> None:
+    def write(*names: str, force: bool = True) -> None:
+        with writing_together(tmp_path, ["a", "b", "c"], force=force) as aside:
+            for name in names:
+                if name == "fails":
+                    raise OSError(28, "No space left on device")
+                write_text(aside / name, "new")
+
+    (tmp_path / "mine").write_text("mine")
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("old")
+    with pytest.raises(UsageError, match="--force"):
+        write("a", force=False)
+    with pytest.raises(OSError, match="No space"):
+        write("b", "c", "fails")
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a": "old", "b": "old", "mine": "mine"}
+    write("b", "c")
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"b": "new", "c": "new", "mine": "mine"}
+
+
+def test_of_two_writers_of_one_folder_the_second_leaves_the_firsts_files_alone(tmp_path: Path) -> None:
+    def write(text: str, meanwhile: Callable[[], None]) -> None:
+        with writing_together(tmp_path, ["a", "b"]) as aside:
+            write_text(aside / "a", text)
+            write_text(aside / "b", text)
+            meanwhile()
+
+    with pytest.raises(UsageError, match="--force"):
+        write("slower", lambda: write_text(tmp_path / "b", "faster"))
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"b": "faster"}
 
 
 # --- tables --------------------------------------------------------------------------------------

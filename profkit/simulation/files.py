@@ -107,7 +107,7 @@ def write_run(simulation: Simulation, folder: Path, *, force: bool = False, trac
     if force:
         # Traces of another seed have other names and would be read as more ranks of this run.
         for old in (folder / "traces").glob("*.trace.json.gz"):
-            old.unlink()
+            old.unlink(missing_ok=True)  # another process may be at it
     log = ServerLog(simulation, profile_id(simulation))
     made: list[Path] = []
 

@@ -162,26 +162,19 @@ def _made(
 
 
 def _write(made: Plan, folder: Path, names: list[str], traces: tuple[Trace, ...] | None, *, force: bool) -> list[str]:
-    """All files or none that exists already: a plan is not half overwritten."""
-    from profkit.errors import UsageError
-    from profkit.files import write_text
+    """All files or none: a plan is not half overwritten, and no plot of the plan before stays behind."""
+    from profkit.files import write_text, writing_together
     from profkit.jsonio import dumps
     from profkit.reports.plan import document
     from profkit.reports.plan_plots import PLOTS
 
     possible = ["plan.md", "plan.json", "plan.html", *(name for name, _, _ in PLOTS)]
-    existing = [name for name in possible if (folder / name).exists()]
-    if existing and not force:
-        raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
-    # A plot that this plan does not have must not stay behind from the plan before.
-    for name in existing:
-        (folder / name).unlink()
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = [(name, shows) for name, shows, draw in PLOTS if draw(made, folder / name)]
-    write_text(folder / "plan.json", dumps(made), force=force)
-    write_text(folder / "plan.md", document(made, plots=drawn, names=names), force=force)
-    if traces is not None:
-        write_text(folder / "plan.html", _page(made, traces), force=force)
+    with writing_together(folder, possible, force=force) as aside:
+        drawn = [(name, shows) for name, shows, draw in PLOTS if draw(made, aside / name)]
+        write_text(aside / "plan.json", dumps(made))
+        write_text(aside / "plan.md", document(made, plots=drawn, names=names))
+        if traces is not None:
+            write_text(aside / "plan.html", _page(made, traces))
     pages = ["plan.md", "plan.json", *(["plan.html"] if traces is not None else [])]
     return [*pages, *(name for name, _ in drawn)]
 

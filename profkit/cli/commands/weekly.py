@@ -83,23 +83,20 @@ def _report(root: Path, config: Config, week: str | None) -> Weekly:
 
 
 def _write(report: Weekly, folder: Path, store: Path, *, html: bool, force: bool) -> None:
-    """All files or none that exists already: a report is not half overwritten."""
-    from profkit.errors import UsageError
-    from profkit.files import write_text
+    """All files or none: a report is not half overwritten, and nothing of the report before stays behind."""
+    from profkit.files import write_text, writing_together
     from profkit.jsonio import dumps
     from profkit.reports.weekly import document
     from profkit.reports.weekly_plots import budget_plot, throughput_plot, traced
 
-    plots = ["throughput.png", *(["budget.png"] if traced(report) else [])]
-    names = ("weekly.md", "weekly.json", *(["weekly.html"] if html else []), *plots)
-    existing = [name for name in names if (folder / name).exists()]
-    if existing and not force:
-        raise UsageError(f"{folder / existing[0]} exists; choose another folder or give --force to overwrite it")
-    throughput_plot(report, folder / plots[0], force=force)
-    budget_plot(report, folder / "budget.png", force=force)
-    write_text(folder / "weekly.json", dumps(report), force=force)
-    write_text(folder / "weekly.md", document(report, plots=tuple(plots), store=store.name), force=force)
-    if html:
-        from profkit.reports.html.weekly import render
+    possible = ["weekly.md", "weekly.json", "weekly.html", "throughput.png", "budget.png"]
+    with writing_together(folder, possible, force=force) as aside:
+        plots = ["throughput.png", *(["budget.png"] if traced(report) else [])]
+        throughput_plot(report, aside / "throughput.png")
+        budget_plot(report, aside / "budget.png")
+        write_text(aside / "weekly.json", dumps(report))
+        write_text(aside / "weekly.md", document(report, plots=tuple(plots), store=store.name))
+        if html:
+            from profkit.reports.html.weekly import render
 
-        write_text(folder / "weekly.html", render(report, store=store.name), force=force)
+            write_text(aside / "weekly.html", render(report, store=store.name))
