@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 import pytest
 
 from profkit.analysis import RunAnalysis
@@ -27,6 +28,8 @@ from profkit.comparison.kernels import kernel_rows
 from profkit.export.selection import choose
 from profkit.parsers.trace import read_traces
 from profkit.projection import Change, project
+from profkit.projection.measured import MOST_CYCLES
+from profkit.projection.measured import groups_of as replay_groups
 from profkit.reports.attribution import terminal
 from profkit.reports.html import render
 from profkit.run import Fact, Facts
@@ -113,6 +116,20 @@ def test_replicas_are_replayed_with_their_own_ops(tmp_path: Path) -> None:
     assert same.cycle_after.require() == pytest.approx(same.cycle_before.require(), rel=1e-6)
     busy = sum(row.us_per_cycle for row in kernel_rows(found)) / 1e3
     assert busy == pytest.approx(same.cycle_before.require(), rel=0.02)
+
+
+def test_long_recordings_are_replayed_with_the_same_cycles_on_all_ranks(tmp_path: Path) -> None:
+    write(tmp_path, launch(1, cycles=60), [f"{ID}-TP-{rank}-DECODE" for rank in (0, 1)])
+    found = read(tmp_path)
+    rows = found.cycles.to_pylist()
+    last = max(i for i, row in enumerate(rows) if row["rank"] == 1 and row["kind"] == "counted")
+    rows[last]["kind"] = "partial"
+    fewer = replace(found, cycles=pa.Table.from_pylist(rows, schema=found.cycles.schema))
+    for one in (found, fewer):
+        groups = replay_groups(one, 1)
+        assert len(groups) == MOST_CYCLES
+        assert all([c.rank for c in group.ranks] == [0, 1] for group in groups)
+        assert all((c.meets >= 0).any() for group in groups for c in group.ranks)
 
 
 def test_expert_parallel_ranks_are_tensor_parallel_ranks(tmp_path: Path) -> None:

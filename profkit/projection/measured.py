@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from profkit.attribution.result import Attribution
-from profkit.projection.replay import Ints, ReplayCycle, ReplayGroup, release_order
+from profkit.projection.replay import Bools, Ints, ReplayCycle, ReplayGroup, release_order
 
 # Cycles beyond this many add no information to a mean and its spread.
 MOST_CYCLES = 40
@@ -158,6 +159,30 @@ def _joined(ranks: list[ReplayCycle]) -> list[ReplayCycle]:
     ]
 
 
+def _spread(rows: Ints) -> Ints:
+    """At most :data:`MOST_CYCLES` of them, evenly spread."""
+    if len(rows) <= MOST_CYCLES:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, MOST_CYCLES).round().astype(np.int64)]
+
+
+def _chosen(attribution: Attribution, wanted: Bools, rank: Ints, aligned: Ints) -> list[Ints]:
+    """Rows of CYCLES to replay, of each rank: of long recordings the same cycles on all ranks of a group, since only
+    those can meet."""
+    rows = [np.flatnonzero(wanted & (rank == result.number)) for result in attribution.ranks]
+    groups: dict[int, list[int]] = {}
+    for position, result in enumerate(attribution.ranks):
+        groups.setdefault(result.group, []).append(position)
+    for members in groups.values():
+        if max(len(rows[i]) for i in members) <= MOST_CYCLES:
+            continue
+        common: Ints = reduce(np.intersect1d, (aligned[rows[i]] for i in members))
+        shared = _spread(common[common >= 0])
+        for i in members:
+            rows[i] = rows[i][np.isin(aligned[rows[i]], shared)] if len(shared) else _spread(rows[i])
+    return rows
+
+
 def groups_of(attribution: Attribution, batch_size: int | None) -> tuple[ReplayGroup, ...]:
     """Counted cycles of a batch size, the ranks of one cycle together; at most :data:`MOST_CYCLES` per rank, evenly
     spread."""
@@ -165,19 +190,16 @@ def groups_of(attribution: Attribution, batch_size: int | None) -> tuple[ReplayG
     wanted = _texts(table, "kind") == "counted"
     if batch_size is not None:
         wanted &= _integers(table, "batch_size") == batch_size
+    # An ordinal that the ranks of a group share is 0 or more.
     rank, number, aligned = (_integers(table, name) for name in ("rank", "cycle", "aligned_cycle"))
-    known = table.column("aligned_cycle").is_valid().to_numpy(zero_copy_only=False)
     calls = _calls(attribution.calls)
     shared: dict[tuple[object, ...], list[ReplayCycle]] = {}
-    for position, result in enumerate(attribution.ranks):
-        own = result.number
-        rows = np.flatnonzero(wanted & (rank == own))
-        if len(rows) > MOST_CYCLES:
-            rows = rows[np.linspace(0, len(rows) - 1, MOST_CYCLES).round().astype(np.int64)]
-        where = {int(number[row]): (bool(known[row]), int(aligned[row])) for row in rows}
+    for position, rows in enumerate(_chosen(attribution, wanted, rank, aligned)):
+        group = attribution.ranks[position].group
+        where = {int(number[row]): int(aligned[row]) for row in rows}
         for cycle in _own_cycles(attribution, position, calls, rows):
-            matched, common = where[cycle.cycle]
+            common = where[cycle.cycle]
             # Ranks of one tensor-parallel group meet; other groups have their own collectives.
-            key = (result.group, common) if matched else (result.group, position, cycle.cycle, "alone")
+            key = (group, common) if common >= 0 else (group, position, cycle.cycle, "alone")
             shared.setdefault(key, []).append(cycle)
     return tuple(ReplayGroup(tuple(_joined(ranks))) for ranks in shared.values())
