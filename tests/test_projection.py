@@ -4,6 +4,7 @@ files told it."""
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from profkit.collectives.cost import SizeLatency
 from profkit.errors import UsageError
 from profkit.pipeline import analyse_path
 from profkit.projection import Change, project
+from profkit.projection.model import make_cases
 from profkit.simulation import Drafter, Hardware, Model, Recording, Scenario, Serving, simulate, write_run
 from tests.paths import ROOT, SAMPLES
 
@@ -264,6 +266,29 @@ def test_a_curve_is_read_at_the_new_size() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("draft", "why"),
+    [(("custom_one_shot", 14, 5.0), "no two message sizes were measured"),  # another implementation has another line
+     (("nccl", 28, 5.0), "the measured message sizes lie on no line"),  # 5 us at 28 KiB, 60 at 56: none at 14
+     (("nccl", 28, 80.0), "the measured message sizes lie on no line")],
+)  # fmt: skip
+def test_without_a_line_through_the_sizes_an_all_reduce_may_be_flat_or_proportional(
+    draft: tuple[str, int, float], why: str
+) -> None:
+    candidate = analyse_path(STORY / "eagle3")
+    assert candidate.attribution is not None
+    verify = next(c for c in candidate.attribution.collectives if c.phase == "verify" and c.kind == "all_reduce")
+    by, kib, us = draft
+    calls = (
+        replace(verify, message_bytes=56 << 10, transfer_us=60.0),
+        replace(verify, phase="draft", implementation=by, message_bytes=kib << 10, transfer_us=us),
+    )
+    mixed = replace(candidate, attribution=replace(candidate.attribution, collectives=calls))
+    cases = make_cases(mixed, None, Change(draft_tokens=1), speculative=True)
+    assert [c.allreduce for c in (cases.expected, cases.best, cases.worst)] == [0.625, 0.25, 1.0]
+    assert any(note.startswith(why) for note in cases.assumptions)
+
+
 def test_without_a_trace_only_acceptance_can_be_projected() -> None:
     log_only = replace(analyse_path(STORY / "eagle3"), attribution=None)
     baseline = analyse_path(STORY / "baseline")
@@ -288,6 +313,10 @@ def test_without_a_trace_only_acceptance_can_be_projected() -> None:
         Change(acceptance=(0.5, 0.6)),
         Change(acceptance=(1.5,)),
         Change(acceptance=(0.5,), accept_len=1.5),
+        *(Change(allreduce_us=wrong) for wrong in (math.nan, math.inf)),
+        Change(accept_len=math.nan),
+        Change(wait_us=math.inf),
+        Change(compute_scale={"verify": math.nan}),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(change: Change) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -35,9 +36,12 @@ class Change:
         """Refuse what cannot be; ``draft_tokens`` are the run's own.
 
         Raises:
-            UsageError: a negative time, an idle share outside [0, 1], an accept length below 1 or above the draft
-            tokens.
+            UsageError: a figure that is not finite, a negative time, an idle share outside [0, 1], an accept length
+            below 1 or above the draft tokens.
         """
+        numbers = (self.allreduce_us, self.wait_us, self.accept_len, self.idle, *self.compute_scale.values())
+        if any(value is not None and not math.isfinite(value) for value in numbers):
+            raise UsageError("every figure of a change must be a finite number")
         for name, value in (("all-reduce time", self.allreduce_us), ("wait", self.wait_us)):
             if value is not None and value < 0:
                 raise UsageError(f"the {name} cannot be negative")

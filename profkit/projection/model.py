@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from profkit.analysis import RunAnalysis
@@ -37,14 +37,15 @@ class Cases:
     assumptions: tuple[str, ...] = ()
 
 
-def measured_points(*runs: RunAnalysis | None) -> list[tuple[float, float]]:
-    """(bytes, microseconds) of every all-reduce whose size and transfer are known; with ranks missing waiting may be
-    in a call, which says nothing of its size."""
+def measured_points(implementations: Collection[str], *runs: RunAnalysis | None) -> list[tuple[float, float]]:
+    """(bytes, microseconds) of every all-reduce of these implementations whose size and transfer are known; with ranks
+    missing waiting may be in a call, which says nothing of its size."""
     points = []
     for run in runs:
         for call in run.attribution.collectives if run is not None and run.attribution else ():
             time = call.measured_transfer_us
-            if call.kind == "all_reduce" and call.message_bytes and time is not None:
+            wanted = call.kind == "all_reduce" and call.implementation in implementations
+            if wanted and call.message_bytes and time is not None:
                 points.append((float(call.message_bytes), time))
     return points
 
@@ -72,22 +73,27 @@ def _message_factors(
     run: RunAnalysis, baseline: RunAnalysis | None, ratio: float, notes: list[str]
 ) -> tuple[float, float, float]:
     """(expected, best, worst) factor on the target's all-reduces when their messages grow by ``ratio``."""
-    curve = fit_size_latency(measured_points(run, baseline), "all-reduces of these runs")
-    sizes = [
-        c.message_bytes
+    calls = [
+        c
         for c in (run.attribution.collectives if run.attribution else ())
         if c.kind == "all_reduce" and c.phase in TARGET_FORWARD_PHASES and c.message_bytes
     ]
-    if curve is None or not sizes:
+    points = measured_points({c.implementation for c in calls}, run, baseline)
+    curve = fit_size_latency(points, "all-reduces of these runs")
+    size = float(calls[0].message_bytes or 0) if calls else 0.0
+    # Below its smallest sizes a line through calls of unlike protocols may reach zero: there it is no model.
+    if curve is None or not size or curve.at(min(size, size * ratio)) <= 0:
         near, far = min(ratio, 1.0), max(ratio, 1.0)
-        notes.append("no two message sizes were measured: an all-reduce may be flat in size or proportional to it")
+        several = len({point for point, _ in points}) > 1
+        why = "the measured message sizes lie on no line" if several else "no two message sizes were measured"
+        notes.append(f"{why}: an all-reduce may be flat in size or proportional to it")
         return (near + far) / 2, near, far
     notes.append(
         f"an all-reduce costs {curve.alpha_us:.1f} us + {curve.beta_us_per_kib:.2f} us/KiB, fitted to "
         f"{curve.points} all-reduces of these runs, {(curve.smallest_bytes or 0) / 1024:.0f} to "
         f"{(curve.largest_bytes or 0) / 1024:.0f} KiB; range: a power law through them, and the line's 95 % interval"
     )
-    return _curve_factors(curve, float(sizes[0]), ratio)
+    return _curve_factors(curve, size, ratio)
 
 
 def _row_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from profkit.projection.change import Change
 from profkit.projection.measured import groups_of
 from profkit.projection.measured_arm import MeasuredArm
 from profkit.projection.model import Cases, make_cases
-from profkit.projection.result import Alone, ArmProjection, Projection
+from profkit.projection.result import Alone, ArmProjection, Projection, bounds
 from profkit.quantity import Quantity
 from profkit.speculation import arm as arms
 from profkit.speculation.acceptance import at_other_depth, from_unconditional
@@ -57,20 +57,13 @@ def _scaled(before: Quantity, factor: Quantity, error: float) -> Quantity:
     return Quantity(before.value * factor.value, "ms", "modelled", factor.source, low, high, "model")
 
 
-def _ends(quantity: Quantity) -> tuple[float, float]:
-    """Both ends of a modelled range; the value twice where there is none."""
-    if quantity.range != "model" or quantity.low is None or quantity.high is None:
-        return quantity.require(), quantity.require()
-    return quantity.low, quantity.high
-
-
 def _throughput(arm: Arm, cycle: Quantity, accept: Quantity) -> Quantity:
     """Running requests x accept length / cycle; the range pairs the extremes."""
     if cycle.value is None or accept.value is None or arm.running_req is None:
         why = next((q.source for q in (cycle, accept) if q.value is None), "the load is not known")
         return Quantity.unknown("tok/s", why)
     per_ms = 1000.0 * arm.running_req
-    (fast, slow), (few, many) = _ends(cycle), _ends(accept)
+    (fast, slow), (few, many) = bounds(cycle), bounds(accept)
     error = 0.0
     if accept == arm.accept_len and arm.row is not None:
         error = arms.sampling_error(arm.row, arm.row.gen_throughput_tok_s, arm.throughput.value)
@@ -116,7 +109,7 @@ def _even(candidate: Quantity, baseline: Quantity | None, why: str) -> Quantity:
     assert baseline.value is not None
     value = candidate.value / baseline.value
 
-    (low, high), (base_low, base_high) = _ends(candidate), _ends(baseline)
+    (low, high), (base_low, base_high) = bounds(candidate), bounds(baseline)
     if low == high and base_low == base_high:
         return Quantity(value, "tokens", "derived", "cycle / baseline step")
     least, most = low / base_high, high / base_low
