@@ -123,14 +123,28 @@ def sweep_verdict(sweep: DepthSweep) -> str:
     base = best.projection.baseline
     if base is not None and base.throughput_after.value is not None:
         text += f"; without speculation {figure(base.throughput_after, 1)}"
-    rivals = [n for n in sweep.rivals if n != sweep.today]
-    if not rivals:
-        return f"{text}; no other number's range overlaps with its own."
-    several = len(rivals) > 1
-    names = ", ".join(map(str, rivals))
-    return f"{text}; the range{'s' * several} of {names} overlap{'' if several else 's'} with its own, so measure " + (
-        "those too." if several else "that one too."
-    )
+    return f"{text}; {_rivals(sweep)}."
+
+
+def _rivals(sweep: DepthSweep) -> str:
+    """Which other numbers may be as good, and of which nothing is known."""
+    others = [n for n in sweep.rivals if n != sweep.today]
+    several = len(others) > 1
+    today = sweep.today in sweep.rivals
+    said = []
+    if others:
+        said.append(
+            f"the range{'s' * several} of {', '.join(map(str, others))} overlap{'' if several else 's'} with its own, "
+            f"so measure {'those' if several else 'that one'} too"
+        )
+    elif not today:
+        said.append("no other number's range overlaps with its own")
+    if today and not others:
+        said.append("today's range overlaps with its own, so that it may bring nothing")
+    dark = [r.draft_tokens for r in sweep.rows if r.projection.candidate.throughput_after.value is None]
+    if dark:
+        said.append(f"nothing can be said of {', '.join(map(str, dark))}")
+    return "; ".join(said)
 
 
 def sweep_rows(sweep: DepthSweep) -> list[list[str]]:

@@ -16,6 +16,7 @@ from profkit.cli.app import run as profkit
 from profkit.errors import UsageError
 from profkit.projection import Change, DepthSweep, Projector, project, sweep_depth
 from profkit.projection.sweep import required_gain
+from profkit.reports.whatif import sweep_verdict
 from tests.paths import ROOT, SAMPLES
 from tests.plan_data import log_only, sample, with_facts
 
@@ -82,6 +83,22 @@ def test_without_a_trace_or_the_number_of_today_nothing_is_best() -> None:
     assert {(row.gained is None) or row.needed is None for row in bare.rows} == {True}
     silent = with_facts(sample("eagle3"), speculative__num_draft_tokens=None)
     assert sweep_depth(Projector(silent, None), Change(), 4).best is None
+
+
+def test_the_sentence_says_where_today_may_be_as_good_and_what_is_not_known() -> None:
+    found = sweep(Change(acceptance=RATES))
+    assert (found.today, found.best) == (4, 2)
+    alone = "no other number's range overlaps with its own."
+    assert sweep_verdict(replace(found, rivals=())).endswith(alone)
+    assert sweep_verdict(replace(found, rivals=(4,))).endswith(
+        "today's range overlaps with its own, so that it may bring nothing."
+    )
+    assert sweep_verdict(replace(found, rivals=(3, 4))).endswith(
+        "the range of 3 overlaps with its own, so measure that one too."
+    )
+    tree = sweep_depth(Projector(with_facts(sample("eagle3"), speculative__topk=4), sample("baseline")), Change(), 6)
+    assert [r.draft_tokens for r in tree.rows if r.projection.candidate.throughput_after.value is None] == [5, 6]
+    assert sweep_verdict(tree).endswith("; nothing can be said of 5, 6.")
 
 
 @pytest.mark.parametrize(
