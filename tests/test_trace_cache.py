@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from profkit.parsers.trace import cache as cache_module
 from profkit.parsers.trace import read_trace, read_traces
 from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry, write_entry
-from profkit.parsers.trace.single import ReadOptions
+from profkit.parsers.trace.single import ReadOptions, read_file
+from profkit.parsers.trace.worker import Workers
 from tests.trace_makers import decode_events, document, same_tables, write_trace
 
 EVENTS = decode_events(5, frames=4)
@@ -73,6 +78,8 @@ def test_changed_content_is_read_anew(own: TraceCache, tmp_path: Path) -> None:
 
 def test_a_file_changed_within_the_clocks_tick_is_not_trusted(own: TraceCache, tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json")
+    soon = time.time() + 3600  # it stays young however slow the machine is
+    os.utime(path, (soon, soon))
     read_trace(path)
     stat = path.stat()
     path.write_bytes(path.read_bytes().replace(b"4.125", b"5.125"))
@@ -85,7 +92,7 @@ def test_no_cache_leaves_nothing(own: TraceCache, tmp_path: Path) -> None:
     assert not own.root.exists()
 
 
-@pytest.mark.parametrize("harm", ["truncate", "empty", "remove", "info", "schema"])
+@pytest.mark.parametrize("harm", ["truncate", "empty", "remove", "info", "schema", "deep"])
 def test_a_damaged_entry_is_replaced(harm: str, own: TraceCache, tmp_path: Path) -> None:
     path = old(write_trace(tmp_path / "t.json"))
     want = read_trace(path)
@@ -99,11 +106,105 @@ def test_a_damaged_entry_is_replaced(harm: str, own: TraceCache, tmp_path: Path)
         table.unlink()
     elif harm == "info":
         (entry / "entry.json").write_text('[{"label": null, "info": {"path": 1}}]')
+    elif harm == "deep":
+        deep = "[" * 100_000
+        (entry / "entry.json").write_text(f"{hashlib.sha256(deep.encode()).hexdigest()}\n{deep}")
     else:
         table.write_bytes((entry / "0.cpu_ops.arrow").read_bytes())
     assert same_tables(read_trace(path), want)
     assert same_tables(read_trace(path), want)
     assert own.usage().entries == 1
+
+
+@pytest.mark.parametrize("name", ["0.gpu_ops.arrow", "0.launches.arrow", "entry.json"])
+def test_no_flipped_bit_of_an_entry_becomes_a_figure(name: str, own: TraceCache, tmp_path: Path) -> None:
+    path = old(write_trace(tmp_path / "t.json", 300))
+    want = read_trace(path)
+    (entry,) = (own.root / f"traces-v{cache_module.FORMAT}").iterdir()
+    sound = (entry / name).read_bytes()
+    for at in range(0, len(sound), max(1, len(sound) // 40)):
+        place = entry / name
+        place.write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
+        with pytest.raises(cache_module.UNREADABLE):
+            read_entry(entry, str(path))
+    assert same_tables(read_trace(path), want)
+    assert read_trace(path).info == want.info
+
+
+def test_a_file_that_changes_while_it_is_read_is_told_of_and_not_kept(
+    own: TraceCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = old(write_trace(tmp_path / "t.json", 5))
+
+    def slow(*args: Any, **options: Any) -> Any:
+        write_trace(path, 6)
+        return read_file(*args, **options)
+
+    monkeypatch.setattr("profkit.parsers.trace.many.read_file", slow)
+    traces = read_trace(path)
+    monkeypatch.undo()
+    assert [p.kind for p in traces.info.problems] == ["changed_file"]
+    monkeypatch.setenv("PROFKIT_CACHE_DIR", str(own.root))
+    assert own.usage().entries == 0
+    early = old(write_trace(tmp_path / "copy" / "t.json", 5))
+    assert read_trace(early).gpu_ops.num_rows == 5, "the key of the early content does not lead to the later one"
+
+
+@pytest.mark.parametrize("harm", ["full", "cleared", "unreadable"])
+def test_what_a_worker_cannot_hand_back_is_read_here(
+    harm: str, own: TraceCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [old(write_trace(tmp_path / f"{n}.json", 5 + n)) for n in range(2)]
+    run = Workers.run
+
+    def spoilt(workers: Workers, task: dict[str, Any], progress: Callable[[int], None]) -> None:
+        if harm == "full":
+            task = task | {"out": "/dev/full/no"}
+        run(workers, task, progress)
+        if harm == "cleared":
+            own.clear()
+        else:
+            (Path(task["out"]) / "0.gpu_ops.arrow").write_bytes(b"")
+
+    monkeypatch.setattr(Workers, "run", spoilt)
+    traces = read_traces(paths, jobs=2)
+    assert [t.gpu_ops.num_rows for t in traces] == [5, 6]
+    assert [p.kind for t in traces for p in t.info.problems] == []
+
+
+def test_entries_of_other_versions_make_room_too(tmp_path: Path) -> None:
+    trace = read_trace(write_trace(tmp_path / "t.json", 300), cache=False)
+    cache = TraceCache(tmp_path / "cache", limit=10**9)
+    cache.store("a", ReadOptions(), None, [trace])
+    size = cache.usage().bytes
+    older = tmp_path / "cache" / "traces-v1" / "entry"
+    older.mkdir(parents=True)
+    (older / "data").write_bytes(bytes(size))
+    os.utime(older, (1, 1))
+    assert cache.usage().entries == 2
+    TraceCache(tmp_path / "cache", limit=int(size * 2.5)).store("b", ReadOptions(), None, [trace])
+    assert not older.exists()
+    assert cache.usage().entries == 2
+
+
+def test_a_folder_of_somebody_else_is_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("PROFKIT_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    ours = tmp_path / f"profkit-cache-{os.getuid()}"
+    assert TraceCache().root == ours
+    ours.mkdir()
+    assert TraceCache().root == ours
+    theirs = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: theirs)
+    (tmp_path / f"profkit-cache-{theirs}").mkdir()
+    path = write_trace(tmp_path / "t.json")
+    assert read_trace(path).gpu_ops.num_rows == 5
+    assert list((tmp_path / f"profkit-cache-{theirs}").iterdir()) == []
 
 
 def test_concurrent_writers_leave_one_sound_entry(own: TraceCache, tmp_path: Path) -> None:

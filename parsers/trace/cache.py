@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,21 @@ from profkit.parsers.trace.single import ReadOptions
 from profkit.trace import Trace, TraceInfo
 
 # Raise it whenever the reader yields something else for the same file.
-FORMAT = 2
+FORMAT = 3
 FOLDER_VARIABLE, SIZE_VARIABLE = "PROFKIT_CACHE_DIR", "PROFKIT_CACHE_GB"
 DEFAULT_GB = 4.0
-_ENTRIES, _INDEX, _INFO = f"traces-v{FORMAT}", "index", "entry.json"
+# Entries of other versions of profkit are never read, but count and are removed like its own.
+_OF_ANY_VERSION = "traces-v"
+_ENTRIES, _INDEX, _INFO = f"{_OF_ANY_VERSION}{FORMAT}", "index", "entry.json"
 _TEMPORARY = ".tmp-"
 _ABANDONED_AFTER_S = 3600
 # A file that changed this shortly before it was hashed could change again without a new time stamp.
 _SETTLED_NS = 2_000_000_000
 _BLOCK = 1 << 20
 # What an entry may raise when it is damaged, removed meanwhile or from another version.
-_UNREADABLE = (OSError, pa.ArrowException, msgspec.MsgspecError, ValueError, KeyError, TypeError)
+UNREADABLE = (
+    OSError, pa.ArrowException, msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+)  # fmt: skip
 
 
 def folder() -> Path:
@@ -56,7 +60,11 @@ def folder() -> Path:
     try:
         return Path.home() / ".cache" / "profkit"
     except RuntimeError:  # a container's user without HOME and without an entry of its own
-        return Path(tempfile.gettempdir()) / f"profkit-cache-{os.getuid()}"
+        place = Path(tempfile.gettempdir()) / f"profkit-cache-{os.getuid()}"
+        with contextlib.suppress(OSError):
+            if place.lstat().st_uid != os.getuid():  # anyone may have made it: then nothing is kept
+                return Path(os.devnull) / "profkit"
+        return place
 
 
 def size_limit() -> int:
@@ -106,7 +114,7 @@ class TraceCache:
             "device": stat.st_dev,
         }
         place = self.root / _INDEX / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
-        with contextlib.suppress(*_UNREADABLE):
+        with contextlib.suppress(*UNREADABLE):
             found = json.loads(place.read_text(encoding="utf-8"))
             if {k: found[k] for k in known} == known and isinstance(found["sha256"], str):
                 return str(found["sha256"])
@@ -138,7 +146,7 @@ class TraceCache:
             return None
         try:
             traces = read_entry(place, path)
-        except _UNREADABLE:
+        except UNREADABLE:
             self._discard(place)
             return None
         with contextlib.suppress(OSError):
@@ -146,8 +154,10 @@ class TraceCache:
         return traces
 
     @contextlib.contextmanager
-    def staging(self, key: str, options: ReadOptions, member: str | None) -> Iterator[Path]:
-        """A temporary folder that becomes the entry when the block ends well, and is removed otherwise.
+    def staging(
+        self, key: str, options: ReadOptions, member: str | None, sound: Callable[[], bool] = lambda: True
+    ) -> Iterator[Path]:
+        """A temporary folder that becomes the entry when the block ends well and ``sound``, and is removed otherwise.
 
         Where the cache cannot be written the folder lies elsewhere and is removed in any case.
         """
@@ -161,28 +171,37 @@ class TraceCache:
             return
         try:
             yield temporary
-            with contextlib.suppress(OSError):  # a concurrent run was first
-                temporary.rename(place)
+            if sound():
+                with contextlib.suppress(OSError):  # a concurrent run was first
+                    temporary.rename(place)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         self._shrink(keep=place)
 
-    def store(self, key: str, options: ReadOptions, member: str | None, traces: Sequence[Trace]) -> None:
-        """Keep the traces of a file; does nothing where there is no room for it."""
-        with contextlib.suppress(OSError, pa.ArrowException), self.staging(key, options, member) as place:
+    def store(
+        self,
+        key: str,
+        options: ReadOptions,
+        member: str | None,
+        traces: Sequence[Trace],
+        sound: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Keep the traces of a file, if they are ``sound``; does nothing where there is no room for it."""
+        with contextlib.suppress(OSError, pa.ArrowException), self.staging(key, options, member, sound) as place:
             write_entry(place, traces)
 
     def _discard(self, place: Path) -> None:
         """Remove an entry at once under its name, then its files."""
         with contextlib.suppress(OSError):
             away = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=place.parent))
-            place.rename(away / "entry")
+            with contextlib.suppress(OSError):
+                place.rename(away / "entry")
             shutil.rmtree(away, ignore_errors=True)
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
         """Time of last use, size and folder of each entry; abandoned temporary folders are removed on the way."""
         with contextlib.suppress(OSError):
-            for place in sorted((self.root / _ENTRIES).iterdir()):
+            for place in sorted(self.root.glob(f"{_OF_ANY_VERSION}*/*")):
                 with contextlib.suppress(OSError):
                     used = place.stat().st_mtime
                     if place.name.startswith(_TEMPORARY):
@@ -211,7 +230,7 @@ class TraceCache:
         before = self.usage()
         if self.root.is_dir():
             for place in self.root.iterdir():
-                if place.is_dir() and (place.name == _INDEX or place.name.startswith("traces-v")):
+                if place.is_dir() and (place.name == _INDEX or place.name.startswith(_OF_ANY_VERSION)):
                     shutil.rmtree(place, ignore_errors=True)
         return before
 
@@ -220,36 +239,62 @@ class TraceCache:
 
 
 def write_entry(place: Path, traces: Sequence[Trace], *, compressed: bool = True) -> None:
-    """Write traces into an existing folder; what is read once and removed need not be ``compressed``."""
+    """Write traces into an existing folder; what is read once and removed need not be ``compressed`` and is not
+    protected by checksums."""
     options = ipc.IpcWriteOptions(compression="zstd" if compressed else None)
+    sums: dict[str, str] = {}
     for number, trace in enumerate(traces):
         for name in tables.TRACE_TABLES:
             table = getattr(trace, name)
             if table is not None:
-                with ipc.new_file(str(place / f"{number}.{name}.arrow"), table.schema, options=options) as sink:
+                file = place / f"{number}.{name}.arrow"
+                with ipc.new_file(str(file), table.schema, options=options) as sink:
                     sink.write_table(table)
+                if compressed:
+                    sums[file.name] = hash_file(file)
     listed = [{"label": t.extra.get("label"), "info": msgspec.to_builtins(t.info)} for t in traces]
-    (place / _INFO).write_text(json.dumps(listed), encoding="utf-8")
+    text = json.dumps({"sums": sums, "traces": listed})
+    (place / _INFO).write_text(f"{_sum(text)}\n{text}", encoding="utf-8")
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_entry(place: Path, path: str) -> tuple[Trace, ...]:
     """Read what :func:`write_entry` wrote, for a file that is now called ``path``.
 
+    A table with a flipped bit would often be read without an error, as other figures: everything is compared with its
+    checksum first.
+
     Raises:
-        OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException: the entry is damaged.
+        UNREADABLE: the entry is damaged.
     """
-    listed = json.loads((place / _INFO).read_text(encoding="utf-8"))
-    return tuple(_read_one(place, number, found, path) for number, found in enumerate(listed))
+    own, _, text = (place / _INFO).read_text(encoding="utf-8").partition("\n")
+    if own != _sum(text):
+        raise ValueError(f"{place}: damaged")
+    entry = json.loads(text)
+    return tuple(_read_one(place, number, found, path, entry["sums"]) for number, found in enumerate(entry["traces"]))
 
 
-def _read_one(place: Path, number: int, found: dict[str, Any], path: str) -> Trace:
+def _table(file: Path, checksum: str | None) -> pa.Table:
+    if checksum is None:
+        with pa.OSFile(str(file), "rb") as source, ipc.open_file(source) as reader:
+            return reader.read_all()
+    data = file.read_bytes()
+    if hashlib.sha256(data).hexdigest() != checksum:
+        raise ValueError(f"{file}: damaged")
+    with ipc.open_file(pa.BufferReader(data)) as reader:
+        return reader.read_all()
+
+
+def _read_one(place: Path, number: int, found: dict[str, Any], path: str, sums: dict[str, str]) -> Trace:
     made: dict[str, pa.Table] = {}
     for name, schema in tables.TRACE_TABLES.items():
         file = place / f"{number}.{name}.arrow"
         if name == "frames" and not file.exists():
             continue
-        with pa.OSFile(str(file), "rb") as source, ipc.open_file(source) as reader:
-            made[name] = reader.read_all()
+        made[name] = _table(file, sums.get(file.name))
         if made[name].schema != schema:
             raise ValueError(f"{file}: another schema")
     info = _info(found["info"], found["label"], path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import stat
 import tempfile
 import threading
 import zipfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from profkit.errors import InputError, Problem
 from profkit.files import each_once, named_again
 from profkit.parsers.sniff import is_trace
-from profkit.parsers.trace.cache import TraceCache, hash_file, read_entry
+from profkit.parsers.trace.cache import UNREADABLE, TraceCache, hash_file, read_entry
 from profkit.parsers.trace.columns import CpuOps
 from profkit.parsers.trace.single import ReadOptions, read_file
 from profkit.parsers.trace.source import STDIN, zip_members
@@ -189,21 +190,21 @@ class _Many:
             self._meter.of(task)(task.size)
         return found
 
-    def here(self, task: _Task, key: str | None) -> tuple[Trace, ...]:
+    def here(self, task: _Task, key: str | None, sound: Callable[[], bool]) -> tuple[Trace, ...]:
         """Read in this process."""
         traces = read_file(task.path, self._options, member=task.member, content_key=key, progress=self._meter.of(task))
         if self._cache is not None and key is not None:
-            self._cache.store(key, self._options, task.member, traces)
+            self._cache.store(key, self._options, task.member, traces, sound)
         return traces
 
-    def aside(self, task: _Task, key: str | None, workers: Workers) -> tuple[Trace, ...]:
+    def aside(self, task: _Task, key: str | None, sound: Callable[[], bool], workers: Workers) -> tuple[Trace, ...]:
         """Read in another process, which hands the tables back as files."""
         staging: AbstractContextManager[Path | str]
         kept = self._cache is not None and key is not None
         if self._cache is None or key is None:
             staging = tempfile.TemporaryDirectory(prefix="profkit-")
         else:
-            staging = self._cache.staging(key, self._options, task.member)
+            staging = self._cache.staging(key, self._options, task.member, sound)
         with staging as out:
             workers.run(
                 {
@@ -221,14 +222,38 @@ class _Many:
 
     def read(self, task: _Task, workers: Workers | None = None) -> tuple[Trace, ...] | InputError:
         """Read one task, by ``workers`` or in this process; an unusable file is handed back as its error."""
+        before = _state(task.local)
+
+        def sound() -> bool:
+            return _state(task.local) == before
+
         key = self.key(task)
         try:
             found = self.kept(task, key)
             if found is not None:
                 return found
-            return self.aside(task, key, workers) if workers and task.local is not None else self.here(task, key)
+            if workers and task.local is not None:
+                # What cannot be handed back (the disk is full, the cache was cleared) is read here.
+                with contextlib.suppress(*UNREADABLE):
+                    return _told_of_change(self.aside(task, key, sound, workers), sound())
+            return _told_of_change(self.here(task, key, sound), sound())
         except InputError as error:
             return error
+
+
+def _state(path: Path | None) -> tuple[int, int, int] | None:
+    """What changes when a file does; nothing is known of a pipe."""
+    with contextlib.suppress(OSError):
+        if path is not None and stat.S_ISREG((found := path.stat()).st_mode):
+            return found.st_size, found.st_mtime_ns, found.st_ino
+    return None
+
+
+def _told_of_change(traces: tuple[Trace, ...], unchanged: bool) -> tuple[Trace, ...]:
+    if unchanged:
+        return traces
+    detail = "the file changed while it was read: a recording may still be written; read it again when it is complete"
+    return _with_problems(traces, [Problem("changed_file", 1, detail)])
 
 
 def read_traces(

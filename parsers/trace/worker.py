@@ -25,6 +25,10 @@ _CODE = "from profkit.parsers.trace.worker import main; main()"
 _REPORT_EVERY = 1 << 24
 
 
+class UnwrittenError(OSError):
+    """A worker read its file and could not write the tables: the disk is full, or the folder was removed."""
+
+
 class _Worker:
     """One process; it is started again after it died."""
 
@@ -63,10 +67,12 @@ class _Worker:
                 message = json.loads(line)
                 if "error" in message:
                     raise InputError(message["error"])
+                if "unwritten" in message:
+                    raise UnwrittenError(message["unwritten"])
                 progress(message["read"])
                 if message.get("done"):
                     return
-        except InputError:
+        except (InputError, UnwrittenError):
             raise
         except BaseException:
             process.kill()
@@ -102,6 +108,7 @@ class Workers:
 
         Raises:
             InputError: the worker could not read its file, or died.
+            UnwrittenError: it read the file, but there is no room for the tables.
         """
         worker: _Worker | None = getattr(self._local, "worker", None)
         if worker is None:
@@ -134,6 +141,8 @@ def _say(message: dict[str, object]) -> None:
 
 
 def _serve(task: dict[str, Any]) -> None:
+    import pyarrow as pa
+
     from profkit.parsers.trace.cache import write_entry
     from profkit.parsers.trace.columns import CpuOps
     from profkit.parsers.trace.single import ReadOptions, read_file
@@ -158,5 +167,9 @@ def _serve(task: dict[str, Any]) -> None:
     except InputError as error:
         _say({"error": str(error)})
         return
-    write_entry(Path(task["out"]), traces, compressed=task["compressed"])
+    try:
+        write_entry(Path(task["out"]), traces, compressed=task["compressed"])
+    except (OSError, pa.ArrowException) as error:
+        _say({"unwritten": str(error)})
+        return
     _say({"read": traces[0].info.bytes, "done": True})
