@@ -36,6 +36,18 @@ def test_the_profile_with_most_ranks_wins_then_the_latest() -> None:
     assert "200.1 is used, the latest of those with the most ranks" in select_traces([*old, *new])[1][0]
 
 
+def test_profiles_go_by_their_folders_where_each_has_one() -> None:
+    one = [trace(f"runs/eagle3/t{r}", rank=r, profile_id="100.1") for r in range(2)]
+    other = [trace(f"runs/ngram/t{r}", rank=r, profile_id="200.1") for r in range(2)]
+    said = select_traces([*one, *other])[1][0]
+    assert "200.1 in runs/ngram is used" in said
+    assert "not 100.1 in runs/eagle3: give" in said
+    third = trace("runs/ngram/later", rank=0, profile_id="300.1")
+    assert " in runs" not in select_traces([*one, *other, third])[1][0]
+    unnamed = [trace(f"old/t{r}", rank=r) for r in range(3)]
+    assert "the unnamed one in old is used" in select_traces([*one, *unnamed])[1][0]
+
+
 def test_captures_and_repeated_ranks_are_named() -> None:
     chosen, said = select_traces([trace("a", rank=0), trace("b", rank=0), trace("c", kind="capture")])
     assert [t.info.path for t in chosen] == ["a"]

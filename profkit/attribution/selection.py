@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from profkit.trace import Trace
 
@@ -49,11 +50,21 @@ def _one_profile(traces: Sequence[Trace], warnings: list[str]) -> list[Trace]:
     best = max(profiles, key=lambda key: (ranks[key], key))
     alone = list(ranks.values()).count(ranks[best]) == 1
     why = "the one with the most ranks" if alone else "the latest of those with the most ranks"
-    others = ", ".join(sorted(key or "unnamed" for key in profiles if key != best))
+    names = _profile_names(profiles)
+    others = ", ".join(sorted(names[key] for key in profiles if key != best))
     warnings.append(
-        f"the traces come from {len(profiles)} profiles; {best or 'the unnamed one'} is used, {why}, not {others}"
+        f"the traces come from {len(profiles)} profiles; {names[best]} is used, {why}, not {others}: "
+        "give the files of one profile to choose it"
     )
     return profiles[best]
+
+
+def _profile_names(profiles: Mapping[str, Sequence[Trace]]) -> dict[str, str]:
+    """What profiles are called: their time stamp, and their folder where each has its own."""
+    folders = {key: {str(PurePath(t.info.path).parent) for t in members} for key, members in profiles.items()}
+    single = {key: next(iter(found)) for key, found in folders.items() if len(found) == 1}
+    apart = len(set(single.values())) == len(profiles)
+    return {key: (key or "the unnamed one") + (f" in {single[key]}" if apart else "") for key in profiles}
 
 
 def select_traces(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str, ...]]:
