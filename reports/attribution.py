@@ -10,9 +10,8 @@ from profkit.attribution.result import Attribution, CollectiveSummary, CycleSumm
 from profkit.escape import markdown, visible
 from profkit.finding import Finding
 from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
-from profkit.reports.palette import HEADLINE_NAMES
-from profkit.reports.wording import at_least, at_most
-from profkit.words import ACTIVITIES, PHASES, HeadlinePart
+from profkit.reports.wording import at_least, at_most, part_name
+from profkit.words import ACTIVITIES, PHASES
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH = 40
@@ -39,13 +38,8 @@ def microseconds(value: float | None, digits: int = 1) -> str:
 def _headline_rows(cycle: CycleSummary) -> list[tuple[str, float, float]]:
     """Name, us and share of every part with time in it, the largest first."""
     total = cycle.wall_us.mean
-    parts = [(_names(part, cycle), value) for part, value in cycle.headline_us.items() if value]
+    parts = [(part_name(part, cycle), value) for part, value in cycle.headline_us.items() if value]
     return [(n, v, v / total if total else 0.0) for n, v in sorted(parts, key=lambda p: -p[1])]
-
-
-def _names(part: HeadlinePart, cycle: CycleSummary) -> str:
-    decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
-    return "decode compute" if part == "verify_compute" and decodes else HEADLINE_NAMES[part]
 
 
 def _title(result: Attribution, cycle: CycleSummary) -> str:

@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 from profkit.attribution.result import Attribution, CycleSummary
 from profkit.attribution.views import Lane, median_cycle, walls_by_batch
 from profkit.reports import style
-from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES, Theme
+from profkit.reports.palette import ACTIVITY_NAMES, PHASE_NAMES, Theme
+from profkit.reports.wording import part_name
 from profkit.words import ACTIVITIES, HEADLINE_PARTS, PHASES, Phase
 
 MOST_BATCHES = 8
@@ -46,7 +47,7 @@ def split_bars(axes: Axes, rows: Sequence[tuple[str, CycleSummary]], theme: Them
     longest = max(summary.wall_us.mean for _, summary in rows) / 1000.0
     for place, (_, summary) in enumerate(rows):
         parts = [
-            (HEADLINE_NAMES[p], (summary.headline_us[p] or 0.0) / 1000.0, theme.headline(p)) for p in HEADLINE_PARTS
+            (part_name(p, summary), (summary.headline_us[p] or 0.0) / 1000.0, theme.headline(p)) for p in HEADLINE_PARTS
         ]
         style.stacked_bar(axes, place, [p for p in parts if p[1] > 0], total=longest)
     axes.set_yticks(range(len(rows)), [style.text(name) for name, _ in rows])
@@ -70,7 +71,7 @@ def _split(result: Attribution, theme: Theme) -> Figure | None:
     split_bars(axes, [(size, cycle)], theme)
     total = cycle.wall_us.mean
     handles = [
-        Patch(color=theme.headline(p), label=f"{HEADLINE_NAMES[p]} {(cycle.headline_us[p] or 0.0) / total:.1%}")
+        Patch(color=theme.headline(p), label=f"{part_name(p, cycle)} {(cycle.headline_us[p] or 0.0) / total:.1%}")
         for p in used
     ]
     _legend(figure, handles)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profkit.attribution.result import CollectiveSummary
+from profkit.attribution.result import CollectiveSummary, CycleSummary
 from profkit.comparison.result import MetricComparison, Verdict
+from profkit.reports.palette import HEADLINE_NAMES
+from profkit.words import HeadlinePart
 
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "better": "Better",
@@ -36,6 +38,12 @@ def at_most(text: str, row: CollectiveSummary) -> str:
 def at_least(text: str, row: CollectiveSummary) -> str:
     """What goes with a bounded transfer: a wait or a bandwidth that is at least this."""
     return f"≥ {text}" if row.transfer_is == "upper_bound" and text != NOT_KNOWN else text
+
+
+def part_name(part: HeadlinePart, cycle: CycleSummary) -> str:
+    """What a part of the headline is called; without speculation the target's compute is that of decode."""
+    decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
+    return "decode compute" if part == "verify_compute" and decodes else HEADLINE_NAMES[part]
 
 
 def percent(share: float | None, *, signed: bool = True) -> str:

@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 from profkit.cli.app import build_app
 from profkit.escape import visible
 from profkit.export import timeline as timelines
+from profkit.pipeline import analyse_path
 from profkit.projection import Change, Projector
-from profkit.reports.html import render
+from profkit.reports.html import render, sections
 from profkit.reports.html.plot import Measured, allreduce_plot
 from profkit.reports.html.shell import embedded
 from profkit.words import ACTIVITIES, HEADLINE_PARTS
@@ -256,6 +257,37 @@ def test_plot_is_escaped_and_labels_do_not_collide() -> None:
     assert len(labels) == 6
     assert all(b - a >= 14.9 for a, b in pairwise(sorted(labels)))
     assert allreduce_plot([], [], None) == ""
+
+
+@pytest.mark.parametrize("time", [0.05, 1.0, 7.0, 100.0])
+def test_a_single_measured_time_can_be_drawn(time: float) -> None:
+    svg = allreduce_plot([Measured(14336, time, "verify", "activity-compute")], [], None)
+    (height,) = re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', svg)
+    assert 20 <= float(height) <= 298
+
+
+def test_what_was_not_observed_is_no_zero_and_the_target_s_compute_has_its_name() -> None:
+    analysis, _ = loaded("baseline")
+    assert analysis.attribution is not None
+    cycle = analysis.attribution.cycle
+    assert cycle is not None
+    unseen = dict.fromkeys(ACTIVITIES, None)
+    dark = replace(cycle, parts_us={**cycle.parts_us, "draft": unseen}, headline_us={"verify_compute": 900.0})
+    result = replace(analysis.attribution, cycle=dark)
+    matrix = sections._matrix(result, "")
+    assert matrix is not None
+    row = next(r for r in matrix["rows"] if r["key"] == "draft")
+    assert {row["sum"], *(cell["text"] for cell in row["cells"])} == {"–"}
+    assert "of it is decode compute." in "".join(read(render(replace(analysis, attribution=result))).text)
+
+
+def test_a_recording_without_length_has_a_page(tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 100, "dur": 0,
+              "args": {"device": 0, "stream": 7, "correlation": 1}}  # fmt: skip
+    (tmp_path / "a.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    text = render(analyse_path(tmp_path, cache=False))
+    assert "holds no complete decode cycle" in text
+    read(text)
 
 
 def test_command(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from profkit.jsonio import dumps
 from profkit.reports.html.history import MOST_WEEKS, chart
-from profkit.reports.html.weekly import MOST_CHARTS, render
+from profkit.reports.html.weekly import MOST_CHARTS, _chart_notes, _subtitle, render
 from profkit.reports.palette import EVENT_COLOURS, EVENT_MARKS, THEMES, css_variables, event_colour
 from profkit.reports.weekly import event_line
 from profkit.reports.wording import VERDICTS, figure, percent
@@ -31,6 +31,14 @@ def test_one_small_file_that_loads_nothing(which: str) -> None:
     made = {"hostile": attacked, "large": large}.get(which, lambda r: r)
     text = render(made(report(which if which in WEEKS else REGRESSION)), store=HOSTILE[0])
     assert_loads_nothing(text)
+
+
+def test_one_of_a_kind_is_singular() -> None:
+    whole = report()
+    one = replace(whole, configurations=whole.configurations[:1])
+    assert _subtitle(one).endswith(" launches of 1 of 1 configuration")
+    two = replace(whole, configurations=whole.configurations[:1] * 2)
+    assert list(_chart_notes(two, 1)) == ["1 more configuration is in the tables only."]
 
 
 def test_hostile_names_are_text() -> None:

@@ -84,7 +84,8 @@ def allreduce_plot(
     low, high = min(min(sizes) / 2, 4096.0), max(max(sizes) * 2, 524288.0)
     times = [p.time for p in points] + [c.at(s) for _, c, _ in curves for s in (low, high)]
     times += [model[0]] if model else []
-    bottom, top = 10 ** math.floor(math.log10(max(min(times), 0.5))), 10 ** math.ceil(math.log10(max(times)))
+    bottom = 10 ** math.floor(math.log10(max(min(times), 0.5)))
+    top = max(10 ** math.ceil(math.log10(max(times))), 10 * bottom)  # one time that is a power of ten needs room too
     inside, tall = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def x(size: float) -> float:

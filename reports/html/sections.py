@@ -18,8 +18,8 @@ from profkit.quantity import Quantity
 from profkit.reports.html import evidence
 from profkit.reports.html.evidence import us
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
-from profkit.reports.palette import ACTIVITY_NAMES, HEADLINE_NAMES, PHASE_NAMES
-from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, percent
+from profkit.reports.palette import ACTIVITY_NAMES, PHASE_NAMES
+from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, part_name, percent
 from profkit.rules import load_rules
 from profkit.run import engine_release
 from profkit.speculation.economics import Economics
@@ -140,14 +140,14 @@ def _verdict(
         largest = max(cycle.headline_us, key=lambda p: cycle.headline_us[p] or 0.0)
         sentences.append(
             f"A decode cycle takes {figure(cycle.wall_us.mean / 1000, 'ms')}; "
-            f"{percent(_share(cycle, largest), signed=False)} of it is {HEADLINE_NAMES[largest]}."
+            f"{percent(_share(cycle, largest), signed=False)} of it is {part_name(largest, cycle)}."
         )
     elif result is not None and result.window is not None:
         window = result.window
         largest = max(window.headline_us, key=lambda p: window.headline_us[p] or 0.0)
         sentences.append(
             f"The recording of {figure(window.wall_us.mean / 1000, 'ms')} holds no complete decode cycle; "
-            f"{percent(_share(window, largest), signed=False)} of it is {HEADLINE_NAMES[largest]}."
+            f"{percent(_share(window, largest), signed=False)} of it is {part_name(largest, window)}."
         )
     if figures is not None:
         sentences += list(_economic_sentences(figures, baseline))
@@ -207,7 +207,7 @@ def _arms(runs: Sequence[RunAnalysis]) -> list[dict[str, Any]]:
         for run in runs
         if run.attribution is not None and (found := run.attribution.cycle or run.attribution.window) is not None
     ]
-    longest = max((c.wall_us.mean for _, c in cycles), default=0.0)
+    longest = max((c.wall_us.mean for _, c in cycles), default=0.0) or 1.0  # a recording of one empty op has no length
     arms = []
     for run, cycle in cycles:
         parts = [_part(part, value, cycle) for part, value in cycle.headline_us.items() if value]
@@ -230,10 +230,8 @@ def _arms(runs: Sequence[RunAnalysis]) -> list[dict[str, Any]]:
 
 
 def _part(part: HeadlinePart, value: float, cycle: CycleSummary) -> dict[str, Any]:
-    decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
-    name = "decode compute" if part == "verify_compute" and decodes else HEADLINE_NAMES[part]
     return {
-        "name": name,
+        "name": part_name(part, cycle),
         "ms": figure(value / 1000),
         "share": percent(_share(cycle, part), signed=False),
         "weight": f"{value:.6g}",
@@ -259,7 +257,7 @@ def _matrix(result: Attribution | None, name: str) -> dict[str, Any] | None:
                 "key": phase.replace("_", "-"),
                 "name": PHASE_NAMES[phase],
                 "cells": [{"text": us(c), "heat": f"{_heat(c, largest):.1f}"} for c in cells],
-                "sum": us(sum(c or 0.0 for c in cells)),
+                "sum": us(None if None in cells else sum(c or 0.0 for c in cells)),
             }
         )
     return {

@@ -14,7 +14,7 @@ from profkit.reports.html.history import MOST_WEEKS, Chart, chart, mark
 from profkit.reports.html.shell import fill
 from profkit.reports.palette import EVENT_COLOURS, EVENT_MARKS
 from profkit.reports.weekly import KINDS, event_line, parts
-from profkit.reports.wording import NOT_KNOWN, VERDICTS, figure
+from profkit.reports.wording import NOT_KNOWN, VERDICTS, count, figure, launches
 from profkit.weekly.model import ConfigurationWeek, Event, Weekly
 
 MOST_BYTES = 1_450_000
@@ -78,7 +78,7 @@ def _all(row: ConfigurationWeek) -> tuple[Event, ...]:
 def _subtitle(report: Weekly) -> str:
     known = [r for r in report.configurations if r.quality.launches]
     total = sum(r.quality.launches for r in known)
-    return f"{total} launches of {len(known)} of {len(report.configurations)} configurations"
+    return f"{launches(total)} of {len(known)} of {count(len(report.configurations), 'configuration')}"
 
 
 _TONES = {"better": "better", "worse": "worse", "no_change": "neutral", "cannot_say": "unsure"}
@@ -107,7 +107,7 @@ def _shown(row: ConfigurationWeek, drawn: Chart) -> dict[str, Any]:
 
 def _chart_notes(report: Weekly, drawn: int) -> Iterator[str]:
     if (more := len(report.configurations) - drawn) > 0:
-        yield f"{more} more configurations are in the tables only."
+        yield f"{count(more, 'more configuration')} {'is' if more == 1 else 'are'} in the tables only."
     if len(report.weeks) > MOST_WEEKS:
         yield f"The charts show the last {MOST_WEEKS} of {len(report.weeks)} weeks."
 
