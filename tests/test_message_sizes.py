@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from profkit.attribution import Attribution, attribute
-from profkit.attribution.message_sizes import stated
+from profkit.attribution.message_sizes import _padded, stated
 from profkit.facts import from_server_args
 from profkit.loading import load_run
 from profkit.run import Fact, Facts, Run
@@ -160,6 +161,11 @@ def test_a_graph_runs_over_the_next_captured_size(
     found = attribute(run.traces, facts=run.facts)
     each = {c.phase: c.message_bytes for c in found.collectives if c.kind == "all_reduce"}
     assert each["verify"] == batch * 4 * width
+
+
+def test_rows_that_requests_do_not_share_evenly_are_padded_to_nothing_known() -> None:
+    rows, requests, graph = np.array([8, 5, 5]), np.array([2, 2, 2]), np.array([True, True, False])
+    assert _padded(rows, requests, graph, Facts({}), vllm=False).tolist() == [8, -1, 5]
 
 
 def test_captured_sizes_are_a_fact() -> None:

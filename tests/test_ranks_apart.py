@@ -17,7 +17,7 @@ import pytest
 from profkit.analysis import RunAnalysis
 from profkit.attribution import Attribution, attribute
 from profkit.attribution.calls import plain_calls, read_calls
-from profkit.attribution.checks_ranks import group_findings
+from profkit.attribution.checks_ranks import _alignment, group_findings
 from profkit.attribution.groups import match_groups, world_of
 from profkit.attribution.naming import group_name, rank_names, rank_number
 from profkit.attribution.rank import analyse_rank
@@ -265,6 +265,13 @@ def test_a_narrow_alignment_is_said() -> None:
     (said,) = [f for f in group_findings(ranks, [unsure]) if f.kind == "alignment_narrow"]
     assert said.sentence.startswith("Cycles of rank 1 fit")
     assert "4.0 times worse" in said.sentence
+    # What the clock decided by a hair is not what is said of the others.
+    clock = replace(narrow, how="clock", next_spread_ns=2400.0)
+    both = replace(
+        group, ranks=(0, 1, 1), matched=replace(group.matched, alignment=[Alignment(0, "reference"), narrow, clock])
+    )
+    (said,) = [f for f in _alignment(ranks, both) if f.kind == "alignment_narrow"]
+    assert "4.0 times worse" in said.sentence
     decided = replace(
         group, matched=replace(group.matched, alignment=[group.matched.alignment[0], replace(narrow, how="clock")])
     )
@@ -276,7 +283,7 @@ def read_traces_of(simulation: Simulation) -> tuple[Trace, ...]:
         return read_traces(write(Path(folder), simulation, [f"{ID}-TP-{r}-DECODE" for r in (0, 1)]), cache=False)
 
 
-def header(world: int, **more: object) -> TraceInfo:
+def header(world: object, **more: object) -> TraceInfo:
     return replace(info(rank=0, tp=0), distributed={"rank": 0, "world_size": world, **more})
 
 
@@ -300,6 +307,7 @@ def header(world: int, **more: object) -> TraceInfo:
         ),
         ([header(8), header(4)], {}, None),
         ([replace(info(), distributed={"world_size": "x"})], {}, None),
+        ([header([8]), header([8])], {}, None),
     ],
 )
 def test_how_many_ranks_a_group_has(infos: list[TraceInfo], facts: dict[str, int], world: int | None) -> None:

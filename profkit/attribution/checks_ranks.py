@@ -7,19 +7,16 @@ from typing import Final
 
 import numpy as np
 
+from profkit.attribution.checks import place
 from profkit.attribution.cycles import PARTIAL
 from profkit.attribution.groups import Group
 from profkit.attribution.naming import called, group_name, numbered_by_rank, rank_names, rank_number
 from profkit.attribution.rank import RankAnalysis
-from profkit.collectives.matching import NARROW, Alignment
+from profkit.collectives.matching import NARROW
 from profkit.finding import Finding
 
 STRAGGLER_SHARE: Final = 0.5
 MOST_NAMED: Final = 8
-
-
-def _place(rank: RankAnalysis) -> str:
-    return rank.info.path
 
 
 def group_findings(ranks: Sequence[RankAnalysis], groups: Sequence[Group]) -> Iterator[Finding]:
@@ -48,7 +45,7 @@ def _numbering(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         "ranks_renumbered",
         "info" if named else "warning",
         f"{why}{taken}: in tables they go by their place{listed}.",
-        () if named else tuple(_place(r) for r in ranks[:MOST_NAMED]),
+        () if named else tuple(place(r) for r in ranks[:MOST_NAMED]),
     )
 
 
@@ -72,7 +69,7 @@ def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
                 "warning",
                 f"Nothing says whether these {here} ranks{whose} are all of their group: transfer times are at most "
                 "what is shown, waiting at least.",
-                tuple(_place(ranks[i]) for i in group.ranks[:8]),
+                tuple(place(ranks[i]) for i in group.ranks[:8]),
                 {"present": here},
             )
         return
@@ -85,7 +82,7 @@ def _absent(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
         "ranks_missing",
         "warning",
         f"{here} of {group.world} ranks{whose} {'is' if here == 1 else 'are'} here{_missing(ranks, group)}; {means}.",
-        tuple(_place(ranks[i]) for i in group.ranks[:8]),
+        tuple(place(ranks[i]) for i in group.ranks[:8]),
         {"present": here, "world": group.world},
     )
 
@@ -113,7 +110,7 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
             "warning",
             f"Cycles of {', '.join(unclear)} cannot be matched to the other ranks' with certainty: no "
             "transfer and waiting times are given.",
-            tuple(_place(ranks[i]) for i in group.ranks),
+            tuple(place(ranks[i]) for i in group.ranks),
         )
     else:
         moved = [(n, a.shift) for n, a in zip(numbers, matched.alignment, strict=True) if a.shift]
@@ -130,16 +127,21 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
             (),
             {"worst_spread_us": worst / 1000.0, "next_shift_margin": margin, "calls_matched": matched.calls},
         )
-        narrow = [n for n, a in zip(numbers, matched.alignment, strict=True) if a.how == "spread" and _narrow(a)]
+        narrow = {
+            n: a.margin
+            for n, a in zip(numbers, matched.alignment, strict=True)
+            if a.how == "spread" and a.margin is not None and a.margin < NARROW
+        }
         if narrow:
+            closest = min(narrow.values())
             yield Finding(
                 "alignment_narrow",
                 "warning",
                 f"Cycles of {', '.join(narrow)} fit the other ranks' almost as well a cycle or more apart (the next "
-                f"best fit is {margin:.1f} times worse): transfer and waiting times may be of calls that did not meet. "
+                f"best fit is {closest:.1f} times worse): transfer and waiting may be of calls that did not meet. "
                 "Longer recordings decide it.",
-                tuple(_place(ranks[i]) for i in group.ranks),
-                {"next_shift_margin": margin},
+                tuple(place(ranks[i]) for i in group.ranks),
+                {"next_shift_margin": closest},
             )
     if len(matched.unequal):
         yield Finding(
@@ -147,17 +149,13 @@ def _alignment(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
             "warning",
             f"In {len(matched.unequal)} cycles the numbers of collectives of the ranks{whose} differ: these cycles are "
             "not matched.",
-            tuple(_place(ranks[i]) for i in group.ranks),
+            tuple(place(ranks[i]) for i in group.ranks),
             {"cycles": len(matched.unequal)},
         )
     counts = {len(ranks[i].cycles) for i in group.ranks}
     if len(counts) > 1:
         each = ", ".join(f"{n}: {len(ranks[i].cycles)}" for n, i in zip(numbers, group.ranks, strict=True))
         yield Finding("cycle_counts_differ", "info", f"The ranks{whose} recorded different numbers of cycles ({each}).")
-
-
-def _narrow(alignment: Alignment) -> bool:
-    return alignment.margin is not None and alignment.margin < NARROW
 
 
 def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]:
@@ -191,7 +189,7 @@ def _straggler(ranks: Sequence[RankAnalysis], group: Group) -> Iterator[Finding]
             "warning" if severe else "info",
             f"{_capital(called(infos, group.ranks[last]))} arrives last{among} in {share:.0%} of the collectives; the "
             f"others wait {np.mean(others) / 1000.0:.1f} us per call for it.",
-            (_place(ranks[group.ranks[last]]),),
+            (place(ranks[group.ranks[last]]),),
             {"rank": numbers[last], "share": share, "wait_us": float(np.mean(others)) / 1000.0, **figures},
         )
     elif skew is not None and skew > spread:

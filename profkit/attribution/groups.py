@@ -89,8 +89,8 @@ def world_of(infos: Sequence[TraceInfo], members: Sequence[int], facts: Facts) -
     if len(listed) == 1 and None not in listed:
         world = len(next(iter(listed)) or ())
     elif world is None:
-        told = {(infos[i].distributed or {}).get("world_size") for i in members}
-        size = next(iter(told)) if len(told) == 1 else None
+        told = [(infos[i].distributed or {}).get("world_size") for i in members]
+        size = told[0] if all(one == told[0] for one in told) else None
         if isinstance(size, int) and size > 0 and size % stages == 0:
             world = size // stages
     return world if world is not None and world >= len(members) else None

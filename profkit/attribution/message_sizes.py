@@ -154,7 +154,8 @@ def _padded(rows: Ints, requests: Ints, graph: Bools, facts: Facts, *, vllm: boo
     }:
         here = graph & (rows == size) & (requests == asked)
         captured = _captured(size, facts, vllm=True) if vllm else _captured(asked, facts, vllm=False)
-        if captured is None or asked <= 0:
+        # Rows that the requests do not share evenly are padded in a way that is not known.
+        if captured is None or asked <= 0 or (not vllm and size % asked):
             result[here] = UNKNOWN
         else:
             result[here] = captured if vllm else size // asked * captured
