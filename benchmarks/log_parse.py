@@ -89,7 +89,7 @@ def make(path: Path, megabytes: int) -> None:
     """Write the log."""
     dice = random.Random(7)
     clock, token = 1_767_323_045.0, 9_000
-    with path.open("w") as sink:
+    with path.open("w", encoding="utf-8") as sink:
         sink.write(START)
         while sink.tell() < megabytes << 20:
             lines = []

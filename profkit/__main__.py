@@ -19,8 +19,21 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
+def _settle_streams() -> None:
+    """Results are UTF-8 whatever the locale; a stream that whoever started us closed is empty or goes nowhere."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for as long as the program runs
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - likewise
+        elif stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8")
+
+
 def main() -> None:
     """Run the program and exit with its code."""
+    _settle_streams()
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where a parent process ignores it
     if ours:
         signal.signal(signal.SIGINT, _end)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+from tests.paths import ROOT
+
+# Examples that failed are remembered in the checkout, where it can be written.
+settings.register_profile("read_only", database=None)
+if not os.access(ROOT, os.W_OK):
+    settings.load_profile("read_only")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from tests.paths import ROOT
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
     code = "from importlinter.cli import lint_imports_command as c; c()"
     return subprocess.run(
-        [sys.executable, "-c", code, "--no-cache"], cwd=root, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", code, "--no-cache"], cwd=root, capture_output=True, text=True, check=False,
+        env=os.environ | {"COLUMNS": "200"},  # it wraps its lines
+    )  # fmt: skip
 
 
 def test_the_street_is_kept() -> None:

@@ -47,7 +47,7 @@ def test_json_is_the_contract_and_repeats(capfdbinary: pytest.CaptureFixture[byt
     assert run(["attribute", str(EAGLE3), "--format", "json", "--jobs", "1"]) == 0
     assert said(capfdbinary)[0] == first
     document = json.loads(first)
-    schema = json.loads(files("profkit.schemas").joinpath("attribution.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("attribution.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
     assert document["inputs"][0]["path"].startswith("traces/")
     by_name = {f["kind"]: f for f in document["findings"]}
@@ -106,7 +106,7 @@ def test_a_named_table_is_written_whatever_the_form(capfdbinary: pytest.CaptureF
 def test_plots_are_drawn_and_shown(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     page, folder = tmp_path / "page.md", tmp_path / "plots"
     assert run(["attribute", *map(str, TRACES[:2]), "-f", "markdown", "-o", str(page), "--plots", str(folder)]) == 0
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     assert {p.name for p in folder.iterdir()} == {"split.svg", "median_cycle.svg", "cycles.svg"}
     assert "](plots/split.svg)" in text
     drawn = {p.name: p.read_bytes() for p in folder.iterdir()}

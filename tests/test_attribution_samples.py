@@ -24,9 +24,9 @@ RUNS = sorted(p.parent for p in SAMPLES.glob("*/*/expected.toml"))
 
 @cache
 def result(folder: Path) -> tuple[Attribution, dict[str, Any]]:
-    known = facts.from_run_toml(tomllib.loads((folder / "run.toml").read_text()), "run.toml")
+    known = facts.from_run_toml(tomllib.loads((folder / "run.toml").read_text(encoding="utf-8")), "run.toml")
     attribution = attribute(read_traces([folder]), facts=facts.merge([known]))
-    return attribution, tomllib.loads((folder / "expected.toml").read_text())
+    return attribution, tomllib.loads((folder / "expected.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda p: p.name)
@@ -71,7 +71,7 @@ def test_headline_adds_up(folder: Path) -> None:
 @pytest.mark.parametrize("folder", RUNS, ids=lambda p: p.name)
 def test_json_keeps_its_contract(folder: Path) -> None:
     document = json.loads(dumps(result(folder)[0]))
-    schema = json.loads(files("profkit.schemas").joinpath("attribution.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("attribution.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
     for rank in document["ranks"]:
         assert set(rank["parts_ns"]) == set(PHASES)

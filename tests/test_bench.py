@@ -137,7 +137,7 @@ def test_names_are_unique_in_the_rules() -> None:
 @needs_shared
 @pytest.mark.parametrize("path", sorted((SHARED / "logs/generated/bench").glob("*.txt")), ids=lambda p: p.stem)
 def test_tables_of_every_release_have_no_unknown_label(path: Path) -> None:
-    rows = read(path.read_text()).rows
+    rows = read(path.read_text(encoding="utf-8")).rows
     known = {entry["name"] for entry in load_rules("bench")["serving"]} | {"Backend"}
     assert {r["name"] for r in rows} <= known
     assert len(rows) >= 15
@@ -146,11 +146,11 @@ def test_tables_of_every_release_have_no_unknown_label(path: Path) -> None:
 @needs_shared
 @pytest.mark.parametrize("path", sorted((SHARED / "sglang-cpu").glob("*/bench.jsonl")), ids=lambda p: p.parent.name)
 def test_real_json_lines_agree_with_the_printed_tables(path: Path) -> None:
-    by_json = read(path.read_text()).rows
-    by_table = read((path.parent / "bench_stdout.txt").read_text()).rows
+    by_json = read(path.read_text(encoding="utf-8")).rows
+    by_table = read((path.parent / "bench_stdout.txt").read_text(encoding="utf-8")).rows
     assert by_json
     last: dict[str, Any] = {r["name"]: r["value"] for r in by_json if r["row"] == by_json[-1]["row"]}
-    documents = [json.loads(line) for line in path.read_text().splitlines()]
+    documents = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert last["output_throughput"] == documents[-1]["output_throughput"]
     printed = [
         {r["name"]: r["value"] for r in by_table if r["row"] == row} for row in sorted({r["row"] for r in by_table})

@@ -150,7 +150,7 @@ def test_of_two_writers_of_one_name_the_second_overwrites_nothing(
 
     with pytest.raises(UsageError, match="--force"):
         slower()
-    assert [(p, p.read_text()) for p in tmp_path.iterdir()] == [(target, "faster")]
+    assert [(p, p.read_text(encoding="utf-8")) for p in tmp_path.iterdir()] == [(target, "faster")]
 
 
 def test_files_that_belong_together_replace_the_earlier_ones_only_when_all_are_written(tmp_path: Path) -> None:
@@ -168,9 +168,17 @@ def test_files_that_belong_together_replace_the_earlier_ones_only_when_all_are_w
         write("a", force=False)
     with pytest.raises(OSError, match="No space"):
         write("b", "c", "fails")
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a": "old", "b": "old", "mine": "mine"}
+    assert {p.name: p.read_text(encoding="utf-8") for p in tmp_path.iterdir()} == {
+        "a": "old",
+        "b": "old",
+        "mine": "mine",
+    }
     write("b", "c")
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"b": "new", "c": "new", "mine": "mine"}
+    assert {p.name: p.read_text(encoding="utf-8") for p in tmp_path.iterdir()} == {
+        "b": "new",
+        "c": "new",
+        "mine": "mine",
+    }
 
 
 def test_of_two_writers_of_one_folder_the_second_leaves_the_firsts_files_alone(tmp_path: Path) -> None:
@@ -182,7 +190,7 @@ def test_of_two_writers_of_one_folder_the_second_leaves_the_firsts_files_alone(t
 
     with pytest.raises(UsageError, match="--force"):
         write("slower", lambda: write_text(tmp_path / "b", "faster"))
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"b": "faster"}
+    assert {p.name: p.read_text(encoding="utf-8") for p in tmp_path.iterdir()} == {"b": "faster"}
 
 
 # --- tables --------------------------------------------------------------------------------------

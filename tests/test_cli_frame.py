@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -211,3 +212,26 @@ def test_the_list_of_commands_fits_a_terminal_of_80_columns(
     for call in (["--help"], ["export", "--help"]):
         assert app.run(call) == 0
         assert "...\n" not in capsys.readouterr().out.partition("Commands:")[2]
+
+
+def shell(command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    line = f"exec {shlex.quote(sys.executable)} -m profkit {command}"
+    return subprocess.run(
+        ["/bin/sh", "-c", line], cwd=ROOT, capture_output=True, check=False, env=os.environ | environment
+    )
+
+
+def test_results_are_utf8_in_a_locale_that_knows_ascii_only() -> None:
+    run = "sample_logs/kimi-k2.5-tp8"
+    command = f"compare {run}/baseline/server.log {run}/eagle3/server.log"
+    done = shell(command, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="")
+    assert (done.returncode, done.stderr.decode().count("internal error")) == (0, 0)
+    assert "→" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_internal_error(closed: str) -> None:
+    done = shell(f"parse sample_logs/kimi-k2.5-tp8/eagle3/server.log {closed}")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (b"EAGLE3" in done.stdout) == (closed != ">&-")
+    assert shell("parse - <&-").returncode == 3

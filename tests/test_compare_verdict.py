@@ -355,7 +355,7 @@ def test_benchmark_results_keep_their_load() -> None:
 
 
 def test_the_document_keeps_its_contract() -> None:
-    schema = json.loads(files("profkit.schemas").joinpath("compare.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("compare.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     for result in (
         compare(side(60, 1, parts_us=PARTS_US), side(57, 2, parts_us=SLOWER)),

@@ -122,7 +122,7 @@ def test_names_and_texts_that_utf8_cannot_hold(tmp_path: Path) -> None:
     trace = next((EAGLE3 / "traces").glob("*TP-0*"))
     shutil.copy(trace, folder / "traces" / os.fsdecode(b"\xe9-TP-0.trace.json.gz"))
     shutil.copy(EAGLE3 / "server.log", folder / os.fsdecode(b"server-\xff.log"))
-    bench = json.loads((EAGLE3 / "bench.jsonl").read_text().splitlines()[0]) | {"backend": "\ud800"}
+    bench = json.loads((EAGLE3 / "bench.jsonl").read_text(encoding="utf-8").splitlines()[0]) | {"backend": "\ud800"}
     (folder / "bench.jsonl").write_text(json.dumps(bench))
     (folder / "server_args.json").write_text(json.dumps({"model_path": "\udcffmodel", "tp_size": 8}))
     for _ in range(2):  # read, and from the cache

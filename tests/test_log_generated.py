@@ -63,7 +63,7 @@ def _expected_prefill(line: str, inputs: dict[str, Any]) -> dict[str, Any]:
 @needs_shared
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_line_gives_its_inputs_back(release: str) -> None:
-    document = json.loads((GENERATED / f"{release}.json").read_text())
+    document = json.loads((GENERATED / f"{release}.json").read_text(encoding="utf-8"))
     tables = read_log([GENERATED / f"{release}.log"])
     found = {row["line"]: row for table in (tables.decode, tables.prefill) for row in table.to_pylist()}
     lines = [row for row in document["rows"] if row["line"]]
@@ -98,7 +98,7 @@ def test_decoys_in_prompts_give_no_row() -> None:
         tables = read_log([path])
         assert tables.decode.num_rows == 0
         assert tables.prefill.num_rows == 0
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
         finished = [n for n, line in enumerate(lines, 1) if "Finish: obj" in line or '"request.finished"' in line]
         assert tables.request["line"].to_pylist() == finished
         for row in tables.request.to_pylist():

@@ -141,7 +141,7 @@ def test_eras_of_known_logs() -> None:
 @needs_shared
 @pytest.mark.parametrize("folder", sorted(p.parent for p in CPU.glob("*/server_info.json")), ids=lambda p: p.name)
 def test_servers_agree_with_their_server_info(folder: Path) -> None:
-    info = json.loads((folder / "server_info.json").read_text())
+    info = json.loads((folder / "server_info.json").read_text(encoding="utf-8"))
     tables = read_log([folder / "server.log"])
     (server,) = rows(tables, "server")
     assert server["version_low"] == server["version_high"] == info["version"] == folder.name.split("_")[0]
@@ -175,7 +175,7 @@ def test_bench_files_agree_with_the_log(folder: Path) -> None:
     (server,) = summary.servers
     result = summary.bench[0]["figures"]
     assert isinstance(result, dict)
-    last = json.loads((folder / "bench.jsonl").read_text().splitlines()[0])
+    last = json.loads((folder / "bench.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert result["output_throughput"] == last["output_throughput"]
     length = result.get("accept_len")
     if length is not None:

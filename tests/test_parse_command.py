@@ -26,7 +26,7 @@ LOG = STORY / "eagle3" / "server.log"
 
 
 def schema(name: str) -> Any:
-    return json.loads(files("profkit.schemas").joinpath(f"{name}.schema.json").read_text())
+    return json.loads(files("profkit.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
 
 
 def call(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -144,10 +144,10 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "out.csv"
     path.write_text("mine")
     assert run(["parse", "eagle3", "-t", "decode", "-o", str(path)]) == 2
-    assert path.read_text() == "mine"
+    assert path.read_text(encoding="utf-8") == "mine"
     assert "--force" in capsys.readouterr().err
     assert run(["parse", "eagle3", "-t", "decode", "-o", str(path), "--force"]) == 0
-    assert path.read_text().startswith("file,line")
+    assert path.read_text(encoding="utf-8").startswith("file,line")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_wrong_calls(arguments: list[str], code: int, capsys: pytest.CaptureFixt
 def test_terminal_text_carries_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.log"
     evil = "\\x1b]0;owned\\x07\\x1b[31m\\u202e"
-    text = LOG.read_text().replace("model_path='", f"model_path='{evil}")
+    text = LOG.read_text(encoding="utf-8").replace("model_path='", f"model_path='{evil}")
     assert evil in text
     path.write_text(text)
     out = stdout(capsys, str(path))

@@ -39,12 +39,12 @@ def test_it_writes_a_folder_and_never_over_an_old_plan(
     said = capsys.readouterr()
     assert "does not pay" in said.out
     assert "plan.md" in said.err
-    text = (out / "plan.md").read_text()
+    text = (out / "plan.md").read_text(encoding="utf-8")
     assert {p.name for p in out.iterdir()} >= {"plan.md", "plan.json", "economics.svg"}
     for picture in out.glob("*.svg"):
         assert f"({picture.name})" in text
     assert not (out / "budget.svg").exists()
-    assert str(logs) not in text + (out / "plan.json").read_text()
+    assert str(logs) not in text + (out / "plan.json").read_text(encoding="utf-8")
     kept = {p.name: p.read_bytes() for p in out.iterdir()}
     assert run(call) == 2
     assert "exists; choose another folder or give --force" in capsys.readouterr().err
@@ -73,7 +73,10 @@ def test_format_prints_one_document_and_writes_nothing(
         said[" ".join(form)] = capsys.readouterr().out
     assert said["--json"] == said["--format json"] == said["--json -f json"]
     assert run([*call, "-o", str(logs / "plan")]) == 0
-    assert said["--format markdown"].splitlines()[0] == (logs / "plan" / "plan.md").read_text().splitlines()[0]
+    assert (
+        said["--format markdown"].splitlines()[0]
+        == (logs / "plan" / "plan.md").read_text(encoding="utf-8").splitlines()[0]
+    )
     assert ".svg" not in said["--format markdown"]
     for form in (["-f", "csv"], ["-f", "json", "-o", "x"], ["--json", "--html"], ["--json", "-f", "markdown"]):
         assert run([*call, *form]) == 2, form
@@ -86,7 +89,7 @@ def test_an_earlier_plan_is_superseded(logs: Path, tmp_path: Path, capsys: pytes
     old = tmp_path / "plan.json"
     old.write_text(capsys.readouterr().out)
     assert run([*call, "--previous", str(old)]) == 0
-    assert json.loads(capsys.readouterr().out)["supersedes"] == json.loads(old.read_text())["id"]
+    assert json.loads(capsys.readouterr().out)["supersedes"] == json.loads(old.read_text(encoding="utf-8"))["id"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert all("\n" not in line and "\u202e" not in line for line in terminal(plan))
     for name, _, draw in PLOTS:
         if draw(plan, tmp_path / name):
-            drawn = (tmp_path / name).read_text()
+            drawn = (tmp_path / name).read_text(encoding="utf-8")
             assert "<script" not in drawn
 
 

@@ -26,7 +26,7 @@ from profkit.reports.plan import document, terminal
 from tests.plan_data import log_only, sample, story, trace_only, with_facts
 
 NAMES = ("eagle3", "baseline", "aq-medai", "ngram")
-SCHEMA = json.loads(files("profkit.schemas").joinpath("plan.schema.json").read_text())
+SCHEMA = json.loads(files("profkit.schemas").joinpath("plan.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 

@@ -354,7 +354,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert profkit([*arguments, "--allreduce-us", "20", "--format", "json"]) == 0
     text = capsys.readouterr().out
     document = json.loads(text)
-    schema = json.loads((ROOT / "profkit/schemas/whatif.schema.json").read_text())
+    schema = json.loads((ROOT / "profkit/schemas/whatif.schema.json").read_text(encoding="utf-8"))
     validate(document, schema)
     assert document["change"] == {"allreduce_us": 20}
     assert document["break_even_accept_len_before"]["value"] == pytest.approx(2.734, abs=0.002)

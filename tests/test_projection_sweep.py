@@ -114,7 +114,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     arguments = ["whatif", str(STORY / "eagle3"), "--baseline", str(STORY / "baseline"), "--sweep-depth", "5", "-q"]
     assert profkit([*arguments, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    validate(document, json.loads((ROOT / "profkit/schemas/whatif.schema.json").read_text()))
+    validate(document, json.loads((ROOT / "profkit/schemas/whatif.schema.json").read_text(encoding="utf-8")))
     assert document["change"] == {}
     assert document["sweep"]["best"] == 2
     assert [row["draft_tokens"] for row in document["sweep"]["rows"]] == [2, 3, 4, 5]
@@ -131,7 +131,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert both.startswith("Speculation ")
     assert "draft tokens are expected to be best" in both
     assert profkit([*arguments, "--format", "markdown", "-o", str(tmp_path / "sweep.md")]) == 0
-    page = (tmp_path / "sweep.md").read_text()
+    page = (tmp_path / "sweep.md").read_text(encoding="utf-8")
     assert "| draft tokens | accept length |" in page
     assert page.count("|\n| ") >= 3
     assert profkit([*arguments[:-1], "--draft-tokens", "3"]) == 2

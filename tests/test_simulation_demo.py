@@ -55,15 +55,17 @@ def test_demo_overwrites_only_when_told(
     (target / "eagle3" / "run.toml").write_text("changed")
     (target / "eagle3" / "notes.txt").write_text("mine")
     assert run(["demo", str(target)]) == 2
-    assert (target / "eagle3" / "run.toml").read_text() == "changed"
+    assert (target / "eagle3" / "run.toml").read_text(encoding="utf-8") == "changed"
     capsys.readouterr()
     assert run(["demo", str(target), "--force", "--seed", "7", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     assert len(list((target / "eagle3" / "traces").iterdir())) == 4, "traces of the other seed are gone"
     assert (target / "eagle3" / "server.log").read_bytes() != before
-    assert (target / "eagle3" / "notes.txt").read_text() == "mine"
+    assert (target / "eagle3" / "notes.txt").read_text(encoding="utf-8") == "mine"
     assert run(["demo", str(tmp_path / "large"), "--scale", "full"]) == 0
-    assert tomllib.loads((tmp_path / "large/eagle3/expected.toml").read_text())["rank"][0]["cycles"] == 60
+    assert (
+        tomllib.loads((tmp_path / "large/eagle3/expected.toml").read_text(encoding="utf-8"))["rank"][0]["cycles"] == 60
+    )
 
 
 def test_documented_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ def test_documented_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert facts
     # The format shown is the format written.
     shown = tomllib.loads(facts[1])
-    written = tomllib.loads((STORY / "eagle3" / "run.toml").read_text())
+    written = tomllib.loads((STORY / "eagle3" / "run.toml").read_text(encoding="utf-8"))
     assert shown | {"labels": None} == written | {"labels": None}
 
 
@@ -85,7 +87,7 @@ def test_demo_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "file").write_text("x")
     assert run(["demo", str(tmp_path / "file")]) == 2
     assert "is a file" in capsys.readouterr().err
-    assert (tmp_path / "file").read_text() == "x"
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
 
 
 def test_history_holds_what_it_says(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ PAIR = re.compile(r"(#?[a-z][^:]*): ([^,]*)(?:, |$)")
 def test_log_adds_up_to_its_truth(mode: str, tmp_path: Path) -> None:
     scenario = MODES[mode]
     write_run(simulate(scenario), tmp_path / "run", traces=False)
-    lines = (tmp_path / "run" / "server.log").read_text().splitlines()
-    expected = tomllib.loads((tmp_path / "run" / "expected.toml").read_text())["log"]
+    lines = (tmp_path / "run" / "server.log").read_text(encoding="utf-8").splitlines()
+    expected = tomllib.loads((tmp_path / "run" / "expected.toml").read_text(encoding="utf-8"))["log"]
     decode = [dict(PAIR.findall(m[3].split(", ", 1)[1])) for m in map(LINE.fullmatch, lines)
               if m and m[3].startswith("Decode batch, ")]  # fmt: skip
     assert len(decode) == expected["decode_lines"] == scenario.recording.log_lines

@@ -43,7 +43,7 @@ def kernels(document: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("run", FIGURES)
 def test_log_yields_the_throughput_and_the_accept_length(run: str) -> None:
-    lines = [m for m in map(DECODE.match, (STORY / run / "server.log").read_text().splitlines()) if m]
+    lines = [m for m in map(DECODE.match, (STORY / run / "server.log").read_text(encoding="utf-8").splitlines()) if m]
     assert len(lines) == 60
     throughput = sorted(float(m[3]) for m in lines)
     tok_s, accept, cycle_ms = FIGURES[run]
@@ -88,17 +88,17 @@ def test_traces_yield_the_cycle_and_its_all_reduces(run: str) -> None:
 
 
 def test_eagle_verify_takes_30_ms_of_which_25_are_all_reduces() -> None:
-    expected = tomllib.loads((STORY / "eagle3" / "expected.toml").read_text())
+    expected = tomllib.loads((STORY / "eagle3" / "expected.toml").read_text(encoding="utf-8"))
     verify = expected["cycle"]["parts_us"]["verify"]
     assert sum(verify.values()) == pytest.approx(30_200, rel=0.01)
     assert verify["allreduce"] == pytest.approx(25_000, rel=0.01)
-    baseline = tomllib.loads((STORY / "baseline" / "expected.toml").read_text())
+    baseline = tomllib.loads((STORY / "baseline" / "expected.toml").read_text(encoding="utf-8"))
     assert expected["log"]["cycle_ms"] / baseline["log"]["cycle_ms"] == pytest.approx(2.73, abs=0.006)
 
 
 def test_truth_adds_up_and_names_what_is_assumed() -> None:
     for run in FIGURES:
-        expected = tomllib.loads((STORY / run / "expected.toml").read_text())
+        expected = tomllib.loads((STORY / run / "expected.toml").read_text(encoding="utf-8"))
         assert len(expected["assumed"]) >= 3
         assert len(expected["rank"]) == 8
         for rank in expected["rank"]:

@@ -89,7 +89,7 @@ def test_compare_folders_of_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "after", "before", "-q", "--fail-on", "worse"]) == 0
     capsys.readouterr()
     assert run(["compare", "before", "after", "-q", "--format", "markdown", "-o", "comment.md"]) == 0
-    assert Path("comment.md").read_text().startswith("### profkit compare\n\n**Worse: throughput")
+    assert Path("comment.md").read_text(encoding="utf-8").startswith("### profkit compare\n\n**Worse: throughput")
     assert run(["compare", "before", "after", "-q", "--format", "markdown", "-o", "comment.md"]) == 2
 
 
@@ -122,7 +122,7 @@ def test_store_selections_and_live_runs_mix(capsys: pytest.CaptureFixture[str]) 
     assert run(["compare", "store:config=eagle3,week=2026-W47", "after", "-q", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "worse"
-    schema = json.loads(files("profkit.schemas").joinpath("compare.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("compare.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(document, schema)
     assert run(["compare", "store:config=nobody", "after", "-q"]) == 3
     assert "`profkit runs` lists" in capsys.readouterr().err
@@ -190,7 +190,8 @@ def test_weekly_writes_a_folder_and_overwrites_nothing(capsys: pytest.CaptureFix
         if r.date and r.date < "2026-10-12":
             add_run(Path("perf"), r)
     Path("profkit.toml").write_text(
-        'store = "perf"\n[[configuration]]\nname = "eagle3"\nowner = "dana"\n\n[[configuration]]\nname = "baseline"\n'
+        'store = "perf"\n[[configuration]]\nname = "eagle3"\nowner = "dana"\n\n[[configuration]]\nname = "baseline"\n',
+        encoding="utf-8",
     )
     assert run(["weekly", "-o", "out"]) == 0
     captured = capsys.readouterr()
@@ -203,14 +204,14 @@ def test_weekly_writes_a_folder_and_overwrites_nothing(capsys: pytest.CaptureFix
     assert run(["weekly", "-o", "out", "--force", "-q"]) == 0
     assert {p.name: p.read_bytes() for p in Path("out").iterdir()} == before
     Path("page").mkdir()
-    Path("page/weekly.html").write_text("mine")
+    Path("page/weekly.html").write_text("mine", encoding="utf-8")
     assert run(["weekly", "-o", "page", "--html"]) == 2
-    assert [p.read_text() for p in Path("page").iterdir()] == ["mine"]
+    assert [p.read_text(encoding="utf-8") for p in Path("page").iterdir()] == ["mine"]
     assert run(["weekly", "-o", "page", "--html", "--force"]) == 0
     assert {p.name for p in Path("page").iterdir()} == {*before, "weekly.html"}
-    assert "<h1>Week 2026-W41</h1>" in Path("page/weekly.html").read_text()
+    assert "<h1>Week 2026-W41</h1>" in Path("page/weekly.html").read_text(encoding="utf-8")
     document = json.loads(before["weekly.json"])
-    schema = json.loads(files("profkit.schemas").joinpath("weekly.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("weekly.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(document, schema)
     assert document["week"] == "2026-W41"
     capsys.readouterr()
@@ -236,7 +237,7 @@ PLAN = {
 
 
 def test_forecasts_are_registered_and_scored(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("plan.json").write_text(json.dumps(PLAN))
+    Path("plan.json").write_text(json.dumps(PLAN), encoding="utf-8")
     forecast = ["add", "--forecast", "plan.json", "-c", "eagle3", "-w", "2026-W47"]
     assert run(forecast) == 0
     assert capsys.readouterr().out.endswith("1 levers  registered\n")
@@ -268,7 +269,7 @@ def test_forecasts_are_registered_and_scored(capsys: pytest.CaptureFixture[str])
     "text", ["", "[]", '{"schema": "profkit.plan/1"}', '{"schema": "x"}', '{"schema": "profkit.plan/1", "levers": [1]}']
 )
 def test_what_is_no_plan_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("plan.json").write_text(text)
+    Path("plan.json").write_text(text, encoding="utf-8")
     assert run(["add", "--forecast", "plan.json", "-c", "x", "-w", "2026-W47"]) == 3
     assert "plan.json" in capsys.readouterr().err
     assert not Path("profkit-store").exists()
@@ -276,7 +277,7 @@ def test_what_is_no_plan_is_refused(text: str, capsys: pytest.CaptureFixture[str
 
 def test_a_damaged_forecast_is_named_and_the_report_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     add_run(Path("profkit-store"), analysis())
-    Path("profkit-store/forecasts/0000000000000000.json").write_text("{")
+    Path("profkit-store/forecasts/0000000000000000.json").write_text("{", encoding="utf-8")
     assert run(["weekly", "--json"]) == 0
     captured = capsys.readouterr()
     assert "forecasts/0000000000000000.json: ignored" in captured.err
@@ -295,7 +296,7 @@ def test_a_damaged_forecast_is_named_and_the_report_is_written(capsys: pytest.Ca
     ],
 )
 def test_a_wrong_config_file_is_named_with_its_place(text: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("profkit.toml").write_text(text)
+    Path("profkit.toml").write_text(text, encoding="utf-8")
     assert run(["weekly"]) == 3
     error = capsys.readouterr().err
     assert "profkit.toml" in error
@@ -306,7 +307,7 @@ def test_which_folders_are_runs(tmp_path: Path) -> None:
     write_launch(Path("a/week/one"), 60.0, name="one")
     write_launch(Path("a/week/two"), 60.0, name="two")
     shutil.copytree(STORY / "eagle3" / "traces", "a/traced/traces")
-    Path("a/traced/run.toml").write_text("")
+    Path("a/traced/run.toml").write_text("", encoding="utf-8")
     assert [str(p) for p in run_paths(Path("a"))] == ["a/traced", "a/week/one", "a/week/two"]
     assert run_paths(Path("a/week/one")) == [Path("a/week/one")]
     log = Path("a/week/one/server.log")

@@ -228,7 +228,7 @@ def test_table_names_from_a_record_are_no_paths(tmp_path: Path) -> None:
     root = tmp_path / "s"
     run = add_run(root, analysis()).record
     path = root / "runs" / run.id / "run.json"
-    document = json.loads(path.read_text())
+    document = json.loads(path.read_text(encoding="utf-8"))
     document["tables"]["../../../secret"] = {"rows": 0, "bytes": 1, "sha256": "0"}
     path.write_text(json.dumps(document))
     assert Store.open(root).verify() == [f"{run.id}: unknown table '../../../secret'"]
@@ -262,7 +262,7 @@ def rewrite(root: Path, run: str, name: str, change: Callable[[pa.Table], pa.Tab
     folder = root / "runs" / run
     path = folder / f"{name}.parquet"
     pq.write_table(change(pq.ParquetFile(path).read()), path)
-    record = json.loads((folder / "run.json").read_text())
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     record["tables"][name] |= {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
     (folder / "run.json").write_text(json.dumps(record | {"field_of_a_later_version": 1}))
 
@@ -339,9 +339,9 @@ def test_configurations_have_names_that_can_be_selected(tmp_path: Path, config: 
 
 
 def test_the_record_keeps_its_contract(tmp_path: Path) -> None:
-    schema = json.loads(files("profkit.schemas").joinpath("run.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("run.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     for traced in (False, True):
         record = add_run(tmp_path / "s", analysis("a", 60.0, traced=traced)).record
-        document = json.loads((tmp_path / "s" / "runs" / record.id / "run.json").read_text())
+        document = json.loads((tmp_path / "s" / "runs" / record.id / "run.json").read_text(encoding="utf-8"))
         jsonschema.validate(document, schema)

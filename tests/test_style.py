@@ -75,7 +75,7 @@ def test_same_figure_same_bytes_and_nothing_from_outside(theme: style.Theme, tmp
                 style.save(figure, tmp_path / f"{again}{suffix}")
         digests.add(tuple(hashlib.sha256((tmp_path / f"{again}{s}").read_bytes()).digest() for s in (".svg", ".png")))
     assert len(digests) == 1
-    text = (tmp_path / "0.svg").read_text()
+    text = (tmp_path / "0.svg").read_text(encoding="utf-8")
     assert "<b>" not in text
     assert "&lt;b&gt;draft" in text
     assert "\x1b" not in text

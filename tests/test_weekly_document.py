@@ -74,7 +74,7 @@ def test_first_screens(snapshot: SnapshotAssertion) -> None:
 
 @pytest.mark.parametrize("week", [WEEKS[0], *PLANTED, WEEKS[-1]])
 def test_the_weekly_json_keeps_its_contract(week: str) -> None:
-    schema = json.loads(files("profkit.schemas").joinpath("weekly.schema.json").read_text())
+    schema = json.loads(files("profkit.schemas").joinpath("weekly.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     launches = [*history_launches(), *experiment(65.0)]
     report = weekly(launches, CONFIG, week, plans=[plan()])

@@ -42,7 +42,8 @@ class _Worker:
             environment = dict(os.environ)
             home = str(Path(profkit.__file__).resolve().parent.parent)
             environment["PYTHONPATH"] = os.pathsep.join(p for p in (home, environment.get("PYTHONPATH")) if p)
-            self._errors = self._opened.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115 - entered here
+            errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - entered here
+            self._errors = self._opened.enter_context(errors)
             self._process = self._opened.enter_context(
                 subprocess.Popen(  # noqa: S603 - this very program
                     [sys.executable, "-P", "-c", _CODE],
