@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from profkit.attribution.calls import KINDS, RankCalls
-from profkit.attribution.cycles import COUNTED, PARTIAL, PREFILL
+from profkit.attribution.cycles import COUNTED, DECODING, PARTIAL, PREFILL
 from profkit.attribution.idle import CAUSES, WORDS
 from profkit.attribution.kernels import UNKNOWN_CLASS, KernelClass
 from profkit.attribution.labels import TARGET, UNLABELLED
@@ -56,7 +56,8 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         yield Finding(
             "trace_truncated",
             "warning",
-            f"{len(damaged)} of {len(ranks)} traces are cut off: what could be read is attributed.",
+            f"{f'{len(damaged)} of {len(ranks)} traces are' if len(ranks) > 1 else 'The trace is'} cut off: what could "
+            "be read is attributed.",
             tuple(damaged),
         )
     cut = [r for r in ranks if r.ops.shortened]
@@ -84,8 +85,12 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
 def _left_out(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
     empty = [place(r) for r in ranks if COUNTED not in r.cycles.kind]
     if empty:
-        prefill = sum(int(r.labels.prefill.any()) for r in ranks)
-        why = "only prefill batches" if prefill else "no complete decode cycle"
+        bare = [r for r in ranks if COUNTED not in r.cycles.kind]
+        prefill = any(r.labels.prefill.any() for r in bare)
+        decodes = any((np.isin(r.labels.phase, DECODING) & ~r.labels.prefill).any() for r in bare)
+        why = "no complete decode cycle"
+        if prefill:
+            why = f"{why} without a prefill inside" if decodes else "only prefill batches"
         who = "The trace holds" if len(ranks) == 1 else f"{len(empty)} of {len(ranks)} traces hold"
         yield Finding(
             "no_cycles",
@@ -121,7 +126,9 @@ def _unknown_kernels(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
         time.update({ops.names[i]: int(sums[i]) for i in np.flatnonzero(sums)})
     share = sum(time.values()) / total if total else 0.0
     if share > UNKNOWN_LIMIT:
-        names = ", ".join(n[:60] for n, _ in sorted(time.items(), key=lambda x: (-x[1], x[0]))[:5])
+        names = "; ".join(
+            n if len(n) <= 60 else f"{n[:59]}…" for n, _ in sorted(time.items(), key=lambda x: (-x[1], x[0]))[:5]
+        )
         yield Finding(
             "unknown_kernels",
             "warning",

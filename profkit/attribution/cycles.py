@@ -64,8 +64,11 @@ def main_stream(ops: Ops, labels: Labels) -> int:
     return int(np.argmax(busy))
 
 
-def find_cycles(ops: Ops, labels: Labels) -> Cycles:
-    """Cut the rank's timeline into cycles; what lies before the first boundary is a partial cycle of its own."""
+def find_cycles(ops: Ops, labels: Labels, *, cut_off: bool = False) -> Cycles:
+    """Cut the rank's timeline into cycles; what lies before the first boundary is a partial cycle of its own.
+
+    ``cut_off``: the recording is known to lack GPU ops at its end, so a lone cycle cannot be taken for whole.
+    """
     stream = main_stream(ops, labels)
     sequence = ops.order[ops.stream[ops.order] == stream]
     first, forward, used = _boundaries(sequence, labels, _anchors(sequence, labels.forward))
@@ -81,8 +84,12 @@ def find_cycles(ops: Ops, labels: Labels) -> Cycles:
     kind = _kinds(ops, labels, op_cycle, forward, used, begins, seen_before=head is not None)
     batch = np.array([labels.batch[f] if f >= 0 else -1 for f in forward], np.int64)
     closed = False
-    if len(start) == 1 and kind[0] == PARTIAL and _looks_whole(ops, labels, op_cycle):
+    if len(start) == 1 and kind[0] == PARTIAL and not cut_off and _looks_whole(ops, labels, op_cycle):
         kind, closed = [COUNTED], True
+    if head is None and COUNTED not in kind:
+        # No mean is made: what is shown is the whole recording, with what runs before the first boundary.
+        start[0] = min(int(start[0]), int(ops.start.min()))
+        op_cycle = np.searchsorted(start, ops.start, side="right") - 1
     if head is not None:
         start, kind, batch = np.append(head, start), [PARTIAL, *kind], np.append(-1, batch)
         op_cycle = np.searchsorted(start, ops.start, side="right") - 1
@@ -216,7 +223,11 @@ def _unlinked(ops: Ops, where: Bools) -> bool:
 
 
 def _looks_whole(ops: Ops, labels: Labels, op_cycle: Ints) -> bool:
+    """Whether the only cycle lacks nothing that can be missed: a verify is followed by what accepts its tokens."""
     inside = op_cycle == 0
+    seen = set(np.unique(labels.phase[inside]).tolist())
+    if VERIFY in seen and not seen & {ACCEPT, DRAFT_EXTEND}:
+        return False
     linked = (ops.launch_ns >= 0).any()
     return not labels.prefill[inside].any() and not (linked and _unlinked(ops, inside))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from profkit.attribution.collective_kinds import name_collectives
 from profkit.attribution.cycles import Cycles, find_cycles
@@ -24,6 +27,8 @@ from profkit.trace import Trace, TraceInfo
 from profkit.words import LABEL_SOURCES, LabelSource
 
 Ints = npt.NDArray[np.int64]
+# Runtime and driver calls that always put work on the GPU.
+_QUEUES_WORK: Final = re.compile(r"Launch(Cooperative)?Kernel|GraphLaunch|Mem(cpy|set)\w*Async")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalys
         label_by_landmarks(ops, labels)
     # Sizes of forwards are the weakest evidence: asked last, where nothing else found a forward.
     label_by_size(ops, labels, on_host=on_host, speculative=speculative)
-    cycles = find_cycles(ops, labels)
+    cycles = find_cycles(ops, labels, cut_off=trace.info.truncated or _lost_work(trace))
     timeline = exclusive_timeline(
         ops.start,
         ops.end,
@@ -91,3 +96,13 @@ def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalys
         host_ns=host_time(trace, ops, cycles),
         time_source="cpu" if on_host else "gpu",
     )
+
+
+def _lost_work(trace: Trace) -> bool:
+    """Whether the host launched kernels, graphs or copies of which no GPU op was recorded."""
+    launches, ops = trace.launches, trace.gpu_ops
+    if not launches.num_rows or not ops.num_rows:
+        return False
+    lost = pc.invert(pc.is_in(launches.column("correlation"), value_set=ops.column("correlation").combine_chunks()))
+    names = pc.unique(launches.column("name").filter(pc.and_kleene(lost, launches.column("correlation").is_valid())))
+    return any(_QUEUES_WORK.search(str(name)) for name in names.to_pylist())

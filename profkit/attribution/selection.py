@@ -67,6 +67,10 @@ def _profile_names(profiles: Mapping[str, Sequence[Trace]]) -> dict[str, str]:
     return {key: (key or "the unnamed one") + (f" in {single[key]}" if apart else "") for key in profiles}
 
 
+def _traces(some: Sequence[Trace], stage: str) -> str:
+    return f"{len(some)} {stage} trace{'s' * (len(some) != 1)}"
+
+
 def select_traces(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str, ...]]:
     """Choose the traces to attribute together; returns them and what was left out, in sentences.
 
@@ -76,10 +80,10 @@ def select_traces(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], tuple[str
     warnings: list[str] = []
     chosen = _without_copies(traces, warnings)
     if captures := [t for t in chosen if t.info.kind == "capture"]:
-        warnings.append(f"{len(captures)} graph-capture trace(s) left out: their kernels did not run")
+        warnings.append(f"{_traces(captures, 'graph-capture')} left out: kernels of a capture did not run")
         chosen = [t for t in chosen if t.info.kind != "capture"]
     if any(t.info.stage == "decode" for t in chosen) and (prefill := [t for t in chosen if t.info.stage == "prefill"]):
-        warnings.append(f"{len(prefill)} prefill-stage trace(s) left out")
+        warnings.append(f"{_traces(prefill, 'prefill-stage')} left out")
         chosen = [t for t in chosen if t.info.stage != "prefill"]
     chosen = _one_profile(chosen, warnings)
     seen: set[tuple[int | None, ...]] = set()

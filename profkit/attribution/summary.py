@@ -258,30 +258,40 @@ def cycle_summary(ranks: Sequence[RankAnalysis]) -> CycleSummary | None:
     batches = _batches(ranks)
     if not batches:
         return None
-    return _summary(ranks, _pooled(ranks, batches[0]), None if batches[0] < 0 else batches[0])
+    where = _pooled(ranks, batches[0])
+    parts = np.concatenate([r.parts[w] for r, w in zip(ranks, where, strict=True)])
+    idle = np.concatenate([r.idle[w] for r, w in zip(ranks, where, strict=True)])
+    return _summary(parts, idle, None if batches[0] < 0 else batches[0])
 
 
 def window_summary(ranks: Sequence[RankAnalysis]) -> CycleSummary | None:
     """Everything recorded, mean over ranks: for traces without a counted cycle."""
-    where = [np.ones(len(r.cycles), np.bool_) for r in ranks]
-    return _summary(ranks, where, None) if any(len(r.cycles) for r in ranks) else None
+    recorded = [r for r in ranks if len(r.cycles)]
+    if not recorded:
+        return None
+    return _summary(np.stack([r.parts.sum(axis=0) for r in recorded]), np.stack([r.idle.sum(axis=0) for r in recorded]),
+                    None)  # fmt: skip
 
 
-def _summary(ranks: Sequence[RankAnalysis], where: list[npt.NDArray[np.bool_]], batch: int | None) -> CycleSummary:
-    parts = np.concatenate([r.parts[w] for r, w in zip(ranks, where, strict=True)])
-    idle = np.concatenate([r.idle[w] for r, w in zip(ranks, where, strict=True)])
+def _summary(parts: Ints, idle: Ints, batch: int | None) -> CycleSummary:
+    """Means over cycles (or recordings): ``parts`` (cycles, phases, activities) and ``idle`` (cycles, causes) in ns."""
     count = len(parts)
     sums: dict[HeadlinePart, int] = dict.fromkeys(HEADLINE_PARTS, 0)
     total = parts.sum(axis=0)
+    # A part is unknown when every phase it sums may have run unseen.
+    known: set[HeadlinePart] = set()
+    unseen = _unseen(total)
     for p, phase in enumerate(PHASES):
         for a, activity in enumerate(ACTIVITIES):
             sums[headline_part(phase, activity)] += int(total[p, a])
+            if not unseen or total[p].any():
+                known.add(headline_part(phase, activity))
     return CycleSummary(
         count=count,
         batch_size=batch,
         wall_us=wall_us(parts.sum(axis=(1, 2))),
         parts_us=_parts_us(parts),
-        headline_us={k: v / count / 1000.0 for k, v in sums.items()},
+        headline_us={k: v / count / 1000.0 if k in known else None for k, v in sums.items()},
         idle_causes_us={c: float(idle[:, i].sum()) / count / 1000.0 for i, c in enumerate(CAUSES)},
     )
 

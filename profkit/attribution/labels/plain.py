@@ -35,6 +35,8 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
     graphs = [bool(sequence.in_replay[p].any()) for p in parts]
     mostly_graphs = sum(graphs) > 0.5 * len(graphs)
     prefills = {int(p[0]) for p, graph in zip(parts, graphs, strict=True) if mostly_graphs and not graph}
+    if not anchored and len(parts) == 1 and not any(graphs):
+        return  # a lone eager forward may as well read a prompt, or train
     if not anchored and not any(graphs):
         parts, prefills = _eager_prefills(sequence, parts)
         prefills |= _long(sequence, parts)
