@@ -110,6 +110,7 @@ def load_launches(
             loaded.warnings.append(f"{analysis.name}: no figure that could be compared")
         if warning := several_servers(analysis):
             loaded.warnings.append(warning)
+        loaded.warnings += [f"{analysis.name}: {warning}" for warning in analysis.warnings]
         loaded.launches.append(replace(launch, id=None))
     return loaded
 

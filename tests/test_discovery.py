@@ -199,3 +199,17 @@ def test_commands_read_such_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (len(found["traces"]), found["launches"]) == (2, 1)
     assert profkit(["plan", str(tmp_path), "--json", "-q"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["bottleneck"]["phase"] == "verify"
+
+
+def test_every_command_says_what_it_told_by_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = fill(tmp_path / "odd", stdout__txt=LOG)
+    said = f"warning: {run.name}: read because of their content: stdout.txt (a server log)"
+    for command in (
+        ["compare", str(run), str(EAGLE3)],
+        ["compare", str(EAGLE3), str(run), "-f", "json"],
+        ["add", str(run), "--config", "eagle3", "--week", "2026-W47", "--store", str(tmp_path / "store")],
+        ["export", "html", str(EAGLE3), "--baseline", str(run), "-o", str(tmp_path / "page.html")],
+        ["plan", str(run), "--json"],
+    ):
+        assert profkit(command) == 0
+        assert said in capsys.readouterr().err.splitlines(), command

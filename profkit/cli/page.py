@@ -49,6 +49,9 @@ def write_page(
 
     loaded, analysis = load(run, messages, jobs, cache)
     other = load(baseline, messages, jobs, cache)[1] if baseline is not None else None
+    for arm in (analysis, other) if other is not None else (analysis,):
+        for warning in arm.warnings:
+            messages.warn(f"{arm.name}: {warning}")
     text = render(analysis, traces=loaded.traces, baseline=other, plan=plan, cycles=tuple(cycles or DEFAULT_CYCLES))
     write_text(output, text, force=force)
     messages.note(f"wrote {output}, {len(text) / 1e6:.2f} MB")

@@ -135,7 +135,7 @@ def _add_runs(
             if warning := several_servers(analysis):
                 messages.warn(warning)
             for warning in analysis.warnings:
-                messages.detail(f"{record.name}: {warning}")
+                messages.warn(f"{record.name}: {warning}")
     if failed:
         raise InputError(f"{failed} of {len(paths)} runs could not be added; the warnings say why and how to mend it")
     messages.note(f"store: {root}")
