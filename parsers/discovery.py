@@ -21,6 +21,7 @@ _OTHERS: Final = frozenset(
     {"server_args.json", "server_info.json", "config.json", "model_config.json", "plan.json", "weekly.json"}
 )
 _TRACE_FOLDER: Final = re.compile(r"(?:torch[-_]?)?(?:trace|prof)", re.IGNORECASE)
+_OF_NO_USE: Final[tuple[Content, ...]] = ("unknown", "unreadable")
 _MOST: Final = 200
 _NAMED: Final = 6
 WORDS: Final[dict[Content, str]] = {
@@ -68,9 +69,9 @@ def run_files(folder: Path | str) -> RunFiles:
     have |= {"trace"} if traces else set()
     known = {*logs, *traces}
     found = [(path, _content(path)) for path in _candidates(root) if path not in known]
-    used = [(p, c) for p, c in found if c in WORDS and c not in ("unknown", "unreadable", *(have - {"nccl"}))]
+    used = [(p, c) for p, c in found if c not in {*_OF_NO_USE, *(have - {"nccl"})}]
     left = [(p, c) for p, c in found if (p, c) not in used]
-    spare = [(p, c) for p, c in left if c not in ("unknown", "unreadable")]
+    spare = [(p, c) for p, c in left if c not in _OF_NO_USE]
     notes = []
     if used:
         notes.append(f"read because of their content: {_listed(used, root)}")
@@ -94,15 +95,20 @@ def _class_by_name(log: Path) -> Content:
 
 def _candidates(root: Path) -> Iterator[Path]:
     """Files of no usual name that may be meant, in order."""
-    try:
-        inside = sorted(root.iterdir())
-    except OSError:
-        return
+    inside = _listing(root)
     found = [p for p in inside if _may_be(p)]
     for sub in inside:
         if sub.is_dir() and not sub.name.startswith(".") and _TRACE_FOLDER.match(sub.name):
-            found += [p for p in sorted(sub.iterdir()) if _may_be(p, only_json=True)]
+            found += [p for p in _listing(sub) if _may_be(p, only_json=True)]
     yield from found[:_MOST]
+
+
+def _listing(folder: Path) -> list[Path]:
+    """What lies in a folder, sorted; nothing where it cannot be looked into."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _may_be(path: Path, *, only_json: bool = False) -> bool:

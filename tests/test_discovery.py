@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,20 @@ def test_runs_below_a_folder_may_have_odd_names(tmp_path: Path) -> None:
     fill(tmp_path, a___out__txt=LOG, b___server__log=LOG, c___deep___x__json=TRACE, d___readme__txt=b"x", e__txt=LOG)
     assert run_paths(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "c" / "deep"]
     assert run_paths(tmp_path / "a") == [tmp_path / "a"]
+
+
+def test_a_folder_that_cannot_be_looked_into_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, out__txt=LOG, traces___x__json=TRACE)
+    listed = Path.iterdir
+
+    def closed(folder: Path) -> Iterator[Path]:
+        if folder.name == "traces":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", closed)
+    found = run_files(tmp_path)
+    assert (names(found.logs), names(found.traces)) == (["out.txt"], [])
 
 
 def test_commands_read_such_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
