@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,8 @@ from profkit import tables
 from profkit.attribution import attribute
 from profkit.errors import InputError
 from profkit.jsonio import dumps
+from profkit.pipeline import analyse_path
+from profkit.planning.plan import make_plan
 from profkit.reports.attribution import as_markdown, terminal
 from profkit.trace import Trace, TraceInfo
 from profkit.words import LABEL_SOURCES
@@ -174,6 +178,7 @@ def test_any_two_ranks_add_up(pair: tuple[Trace, Trace]) -> None:
     before: dict[int, int] = {}
     for row in found.cycles.to_pylist():
         assert parts.get((row["rank"], row["cycle"]), 0) == row["end_ns"] - row["start_ns"]
+        assert row["kind"] != "counted" or row["end_ns"] > row["start_ns"]
         assert 0.0 <= row["confidence"] <= 1.0
         # Cycles tile: each begins where the one before it ended.
         assert before.get(row["rank"], row["start_ns"]) == row["start_ns"]
@@ -185,6 +190,22 @@ def test_any_two_ranks_add_up(pair: tuple[Trace, Trace]) -> None:
     assert "\x1b" not in text
     assert "<script>" not in as_markdown(found)
     assert dumps(found) == dumps(attribute(list(pair)))
+
+
+@pytest.mark.parametrize(("dur", "counted"), [(0, 0), (5, 1)])
+def test_a_cycle_without_length_is_none(dur: int, counted: int, tmp_path: Path) -> None:
+    host = {"ph": "X", "pid": 1, "tid": 1}
+    events = [
+        {**host, "cat": "user_annotation", "name": "step[DECODE bs=1]", "ts": 50, "dur": 100},
+        {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 60, "dur": 1, "args": {"correlation": 1}},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 100, "dur": dur,
+         "args": {"device": 0, "stream": 7, "correlation": 1}},
+    ]  # fmt: skip
+    (tmp_path / "a.trace.json").write_text(json.dumps({"traceEvents": events}))
+    run = analyse_path(tmp_path, cache=False)
+    assert run.attribution is not None
+    assert [rank.cycles for rank in run.attribution.ranks] == [counted]
+    assert make_plan(run, None).verdict.sentences
 
 
 def test_nothing_is_an_error_that_names_the_mend() -> None:

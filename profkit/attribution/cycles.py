@@ -229,7 +229,8 @@ def _looks_whole(ops: Ops, labels: Labels, op_cycle: Ints) -> bool:
     if VERIFY in seen and not seen & {ACCEPT, DRAFT_EXTEND}:
         return False
     linked = (ops.launch_ns >= 0).any()
-    return not labels.prefill[inside].any() and not (linked and _unlinked(ops, inside))
+    lasts = bool((ops.end[inside] > ops.start[inside].min()).any())
+    return lasts and not labels.prefill[inside].any() and not (linked and _unlinked(ops, inside))
 
 
 def _confidence(ops: Ops, labels: Labels, op_cycle: Ints, count: int) -> npt.NDArray[np.float64]:
