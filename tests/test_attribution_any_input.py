@@ -208,6 +208,19 @@ def test_a_cycle_without_length_is_none(dur: int, counted: int, tmp_path: Path) 
     assert make_plan(run, None).verdict.sentences
 
 
+@pytest.mark.parametrize("end", ["VerifyTreeGreedy", "assign_draft_cache_locs", "nvjet_gemm"])
+def test_a_draft_s_begin_may_be_followed_by_anything(end: str) -> None:
+    names = ("assign_draft_cache_locs", "what_is_this", end)
+    ops = [
+        {"name": name, "category": "kernel", "start_ns": 100 * i, "duration_ns": 50, "stream": 7, "device": 0}
+        for i, name in enumerate(names)
+    ]
+    made: dict[str, Any] = {name: tables.empty(schema) for name, schema in tables.TRACE_TABLES.items()}
+    made["gpu_ops"] = pa.Table.from_pylist(ops, schema=tables.GPU_OPS)
+    found = attribute([Trace(info=TraceInfo(path="a", kind="gpu"), **made)])
+    assert found.ops[0].column("phase").to_pylist()[:2] == ["draft", "draft"]
+
+
 def test_nothing_is_an_error_that_names_the_mend() -> None:
     with pytest.raises(InputError, match="profile the server while it decodes"):
         attribute([])

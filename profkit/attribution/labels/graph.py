@@ -191,7 +191,9 @@ class _Ring:
     def _block(self, first: int, stop: int, right: str) -> None:
         """A draft without an end that is marked, then perhaps the target's forward and what follows it."""
         units = self.sequence.units(first, stop)
-        if right == "DB" and not any(u.attention >= max(1.0, _PREFILL_SHARE * self.usual[0]) for u in units[1:]):
+        least = max(1.0, _PREFILL_SHARE * self.usual[0])
+        # Nothing that can be a target's forward: in an odd recording acceptance may follow at once.
+        if not units or (right == "DB" and not any(u.attention >= least for u in units[1:])):
             self._set(first, stop, DRAFT)
             return
         if right == "DB":
