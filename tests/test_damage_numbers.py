@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 from decimal import Decimal
 from pathlib import Path
@@ -50,6 +51,44 @@ def test_one_damaged_digit_moves_no_figure(key: str, value: str, tmp_path: Path)
     assert hurt.cycle.headline_us["idle"] == pytest.approx(sound.cycle.headline_us["idle"] or 0.0, rel=0.5)
     (lost,) = [f for f in hurt.findings if f.kind == "ops_without_start"]
     assert lost.numbers == {"ops": 1}
+
+
+@pytest.mark.parametrize("window", [True, False], ids=["window", "no window"])
+@pytest.mark.parametrize("duration", [None, "-5.0", math.nan, "0", "1000000", "9223372036854775.0"])
+@pytest.mark.parametrize("name", ["draft", "step[TARGET_VERIFY", "draft_extend", "scheduler.run_batch"])
+def test_a_damaged_annotation_merges_no_cycles_and_is_named(
+    name: str, duration: str | float | None, window: bool, tmp_path: Path
+) -> None:
+    document = events_of(TRACE)
+    if not window:
+        document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") != "Trace"]
+    sound = attributed(document, tmp_path / "sound-TP-0.trace.json")
+    assert sound.cycle is not None
+    assert not [f for f in sound.findings if f.kind == "annotations_damaged"]
+    steps = [e for e in document["traceEvents"] if e.get("cat") == "user_annotation" and e["name"].startswith(name)]
+    steps = [e for e in steps if name != "draft" or e["name"] == name]
+    if duration is None:
+        del steps[len(steps) // 2]["dur"]
+    else:
+        steps[len(steps) // 2]["dur"] = duration
+    hurt = attributed(document, tmp_path / "hurt-TP-0.trace.json")
+    assert hurt.cycle is not None
+    assert (hurt.cycle.count, hurt.cycle.wall_us) == (sound.cycle.count, sound.cycle.wall_us)
+    for part, value in sound.cycle.headline_us.items():
+        assert hurt.cycle.headline_us[part] == pytest.approx(value, abs=1.0), part
+    (said,) = [f for f in hurt.findings if f.kind == "annotations_damaged"]
+    assert said.numbers == {"annotations": 1, "mended": 1}
+    assert said.sentence in hurt.warnings
+
+
+def test_steps_of_which_none_has_a_duration_are_named(tmp_path: Path) -> None:
+    document = events_of(TRACE)
+    steps = [e for e in document["traceEvents"] if e.get("cat") == "user_annotation" and "TARGET_VERIFY" in e["name"]]
+    for step in steps:
+        del step["dur"]
+    hurt = attributed(document, tmp_path / "hurt-TP-0.trace.json")
+    (said,) = [f for f in hurt.findings if f.kind == "annotations_damaged"]
+    assert said.numbers == {"annotations": len(steps), "mended": 0}
 
 
 def test_no_calls_per_cycle_without_a_cycle(tmp_path: Path) -> None:

@@ -71,6 +71,19 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
             tuple(place(r) for r in cut),
             {"ops": sum(r.ops.shortened for r in cut), "claimed_s": claimed},
         )
+    hurt = [r for r in ranks if r.damaged_spans.found]
+    if hurt:
+        found = sum(r.damaged_spans.found for r in hurt)
+        mended = sum(r.damaged_spans.mended for r in hurt)
+        yield Finding(
+            "annotations_damaged",
+            "warning",
+            f"{found} annotations or frames of steps have no duration that can be: "
+            + (f"{mended} of them are" if mended < found else "each is")
+            + " taken to last as long as others of that name, and cycles around them are less certain.",
+            tuple(place(r) for r in hurt),
+            {"annotations": found, "mended": mended},
+        )
     lost = sum(r.ops.unusable for r in ranks)
     if lost:
         yield Finding(

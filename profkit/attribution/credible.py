@@ -40,11 +40,11 @@ def credible(start: Ints, duration: Ints, known: Bools, window: tuple[int, int] 
     if window is None:
         return good
     inside = (start >= window[0] - WINDOW_SLACK_NS) & (start <= window[1] + WINDOW_SLACK_NS)
-    return good & inside if _holds(inside[good]) else good
+    return good & inside if holds(inside[good]) else good
 
 
-def _holds(inside: Bools) -> bool:
-    """Whether a window that some rows lie outside of is to be believed."""
+def holds(inside: Bools) -> bool:
+    """Whether a window, given which rows lie inside, is to be believed."""
     return bool(len(inside)) and float((~inside).mean()) <= WINDOW_MISSED
 
 
@@ -57,7 +57,7 @@ def last_moment(start: Ints, duration: Ints, window: tuple[int, int] | None) -> 
     end = start + duration
     if window is not None:
         limit = window[1] + WINDOW_SLACK_NS
-        if _holds(end <= limit):
+        if holds(end <= limit):
             return np.full(len(start), limit)
     first, last = int(start.min()), int(start.max())
     usual = duration <= last - first

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from profkit.attribution.collective_kinds import name_collectives
+from profkit.attribution.credible_spans import DamagedSpans, with_credible_spans
 from profkit.attribution.cycles import Cycles, find_cycles
 from profkit.attribution.host import host_time
 from profkit.attribution.host_timeline import read_host_ops
@@ -44,6 +45,7 @@ class RankAnalysis:
     idle: Ints
     host_ns: Ints
     time_source: str
+    damaged_spans: DamagedSpans
 
     def labelled_by(self) -> dict[LabelSource, float]:
         """Share of the summed op duration that each pass labelled, in counted cycles (in all ops if there is none)."""
@@ -64,6 +66,7 @@ class RankAnalysis:
 def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalysis:
     """Attribute one rank's trace; ``speculative`` says whether the server is known to speculate."""
     on_host = trace.info.kind == "cpu_only"
+    trace, damaged = with_credible_spans(trace)
     ops = read_host_ops(trace) if on_host else name_collectives(trace, read_ops(trace))
     labels = Labels.none(len(ops))
     label_tails(ops, labels)
@@ -95,6 +98,7 @@ def analyse_rank(trace: Trace, *, speculative: bool | None = None) -> RankAnalys
         idle=idle_by_cause(trace, ops, labels, cycles, timeline),
         host_ns=host_time(trace, ops, cycles),
         time_source="cpu" if on_host else "gpu",
+        damaged_spans=damaged,
     )
 
 
