@@ -37,16 +37,19 @@ _JSON_TOOLS = {
     "bench_speculative": ({"steps", "topk", "num_draft_tokens"}, "speculative"),
     "bench_one_batch": ({"run_name", "batch_size"}, "one_batch"),
 }
+# Of a figure that is no number so much is kept.
+_LONGEST_TEXT = 40
 # Text fields of JSON results that name the conditions of a measurement.
 _JSON_TEXT = ("tag", "backend", "dataset_name", "run_name", "lora_name")
 
 
-def _number(text: str) -> float | None:
+def _number(value: str | float) -> float | None:
+    """A finite number, written as text or parsed; ``None`` for anything else, such as 1.2.3 or 400 digits."""
     try:
-        value = float(text)
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return None
-    return value if math.isfinite(value) else None
+    return number if math.isfinite(number) else None
 
 
 class BenchReader:
@@ -102,6 +105,13 @@ class BenchReader:
             "text": text,
         }
 
+    def _figure(self, tool: str, line: int, name: str, text: str, unit: str, scale: float = 1.0) -> Row:
+        """The row of a printed figure; one that is no number is kept as its text."""
+        number = _number(text)
+        if number is None:
+            return self._row(tool, line, name, None, unit, text[:_LONGEST_TEXT])
+        return self._row(tool, line, name, number * scale, unit)
+
     def _finish(self, rows: list[Row]) -> None:
         self.rows.extend(rows)
         self._results += 1
@@ -152,7 +162,7 @@ class BenchReader:
             if isinstance(value, bool) or value is None:
                 continue
             if isinstance(value, int | float):
-                finite = math.isfinite(value)
+                number = _number(value)
                 # -1 is how bench_one_batch_server says that there was no speculation.
                 absent = rule["name"] == "accept_len" and value < 0
                 if not absent:
@@ -161,9 +171,9 @@ class BenchReader:
                             tool,
                             line,
                             rule["name"],
-                            float(value) if finite else None,
+                            number,
                             rule["unit"],
-                            None if finite else str(value),
+                            None if number is not None else str(value)[:_LONGEST_TEXT],
                         )
                     )
             elif isinstance(value, str):
@@ -172,7 +182,7 @@ class BenchReader:
 
     def _one_batch_line(self, line: int, text: str) -> bool:
         if match := _ACC_LENGTH.match(text):
-            self._finish([self._row("bench_one_batch", line, "accept_len", float(match["value"]), "tokens")])
+            self._finish([self._figure("bench_one_batch", line, "accept_len", match["value"], "tokens")])
             return True
         match = _ONE_BATCH.match(text)
         if match is None:
@@ -189,7 +199,7 @@ class BenchReader:
         else:
             return True  # one step of many; the median line sums them up
         for name, value, unit in zip(names, (match["latency"], match["throughput"]), ("s", "tok/s"), strict=True):
-            self._one_batch.append(self._row("bench_one_batch", line, name, float(value), unit))
+            self._one_batch.append(self._figure("bench_one_batch", line, name, value, unit))
         if stage == "Total":
             self._finish(self._one_batch)
             self._one_batch = None
@@ -209,7 +219,7 @@ class BenchReader:
         ]
         self._finish(
             [
-                self._row("bench_speculative", line, name, float(match[group]) * scale, unit)
+                self._figure("bench_speculative", line, name, match[group], unit, scale)
                 for name, group, scale, unit in figures
             ]
         )
@@ -225,7 +235,7 @@ class BenchReader:
             names = (("latency", "s"), ("output_tokens", "tokens"), ("accept_len", "tokens"), ("speed", "tok/s"))
             self._finish(
                 [
-                    self._row("send_one", line, name, float(value), unit)
+                    self._figure("send_one", line, name, value, unit)
                     for (name, unit), value in zip(names, match.groups(), strict=True)
                 ]
             )

@@ -12,6 +12,11 @@ from typing import Any
 
 Row = dict[str, Any]
 
+# Numbers that 64 bits can hold; a line with another one is a foreign line.
+_COUNT = r"[0-9]{1,18}"
+_RANK = r"[0-9]{1,9}"
+_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{0,15})?"
+
 # host:pid:tid [device] NCCL INFO text; containers and launchers put things in front.
 _INFO = re.compile(
     r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] NCCL (?P<level>INFO|WARN) (?P<text>.*)$"
@@ -25,7 +30,7 @@ _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "init",
         re.compile(
-            r"^(?:ncclCommInit\w+ )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) n[rR]anks (?P<nranks>\d+)"
+            rf"^(?:ncclCommInit\w+ )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>{_RANK}) n[rR]anks (?P<nranks>\d+)"
             r"(?: cudaDev (?P<cuda_device>\d+))?(?: nvmlDev (?P<nvml_device>\d+))?(?: busId (?P<bus>\w+))?"
             r"(?: commId (?P<comm_id>0x[0-9a-f]+))? - Init (?P<state>COMPLETE|START)"
         ),
@@ -33,7 +38,7 @@ _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "topology",
         re.compile(
-            r"^comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) nRanks (?P<nranks>\d+) nNodes (?P<nodes>\d+) "
+            rf"^comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>{_RANK}) nRanks (?P<nranks>\d+) nNodes (?P<nodes>\d+) "
             r"localRanks (?P<local_ranks>\d+) localRank (?P<local_rank>\d+)(?: MNNVL (?P<mnnvl>\d+))?"
         ),
     ),
@@ -62,8 +67,8 @@ _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "algorithm",
         re.compile(
-            r"^(?P<collective>\w+): (?P<bytes>\d+) Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
-            r"(?: time (?P<time>[\d.]+))?"
+            rf"^(?P<collective>\w+): (?P<bytes>{_COUNT}) Bytes -> Algo (?P<algorithm>\w+) proto (?P<protocol>\w+)"
+            rf"(?: time (?P<time>{_DECIMAL}))?"
             r"(?: channel\{Lo\.\.Hi\}=\{(?P<channel_low>\d+)\.\.(?P<channel_high>\d+)\})?"
         ),
     ),
@@ -75,12 +80,12 @@ _TEST_HEADER = re.compile(
 )
 _TEST_UNITS = re.compile(r"^#\s+\(B\)\s+\(elements\)")
 _TEST_ROW = re.compile(
-    r"^\s*(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>[a-z]\w*)\s+(?P<redop>\w+)\s+(?P<root>-?\d+\s+)?"
-    r"(?P<time>[\d.]+)\s+(?P<algbw>[\d.]+)\s+(?P<busbw>[\d.]+)\s+(?P<wrong>\S+)"
-    r"(?:\s+(?P<in_time>[\d.]+)\s+(?P<in_algbw>[\d.]+)\s+(?P<in_busbw>[\d.]+)\s+(?P<in_wrong>\S+))?\s*$"
+    rf"^\s*(?P<size>{_COUNT})\s+(?P<count>{_COUNT})\s+(?P<type>[a-z]\w*)\s+(?P<redop>\w+)\s+(?P<root>-?\d+\s+)?"
+    rf"(?P<time>{_DECIMAL})\s+(?P<algbw>{_DECIMAL})\s+(?P<busbw>{_DECIMAL})\s+(?P<wrong>\S+)"
+    rf"(?:\s+(?P<in_time>{_DECIMAL})\s+(?P<in_algbw>{_DECIMAL})\s+(?P<in_busbw>{_DECIMAL})\s+(?P<in_wrong>\S+))?\s*$"
 )
 _TEST_DEVICE = re.compile(
-    r"^#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+"
+    rf"^#\s+Rank\s+(?P<rank>{_RANK})\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+(?P<pid>\d+) on\s+(?P<host>\S+) device\s+"
     r"(?P<device>\d+) \[(?P<bus>[^\]]+)\] (?P<gpu>.+?)\s*$"
 )
 _TEST_COMMAND = re.compile(r"(?P<test>all_reduce|all_gather|reduce_scatter|alltoall|broadcast|sendrecv)_perf")

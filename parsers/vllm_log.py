@@ -13,24 +13,28 @@ from typing import Any
 
 Row = dict[str, Any]
 
+_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{0,15})?"
 # ``(APIServer pid=7) INFO 11-20 12:00:00 [loggers.py:248] text``: month and day, no year.
 _PREFIX = re.compile(
     r"(?:^|\s)(?:INFO|DEBUG) (?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:\.\d+)?) "
     r"\[[^\]]*\] (?P<text>.*)$"
 )
-_ENGINE = re.compile(r"^Engine (?P<engine>\d+): ")
+_ENGINE = re.compile(r"^Engine (?P<engine>\d{1,9}): ")
 _STATS = re.compile(
-    r"^Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, Avg generation throughput: (?P<generation>[\d.]+) tokens/s, "
-    r"Running: (?P<running>\d+) reqs, (?:Swapped: (?P<swapped>\d+) reqs, )?(?:Waiting|Pending): (?P<waiting>\d+) reqs"
+    rf"^Avg prompt throughput: (?P<prompt>{_DECIMAL}) tokens/s, "
+    rf"Avg generation throughput: (?P<generation>{_DECIMAL}) tokens/s, "
+    r"Running: (?P<running>\d{1,9}) reqs, (?:Swapped: (?P<swapped>\d+) reqs, )?"
+    r"(?:Waiting|Pending): (?P<waiting>\d{1,9}) reqs"
     r"(?P<rest>.*)$"
 )
-_CACHE = re.compile(r"GPU KV cache usage: (?P<usage>[\d.]+)%")
-_REST = re.compile(r", (?P<key>[A-Z][^:,]*): (?P<value>[\d.]+%?(?: reqs)?)")
+_CACHE = re.compile(rf"GPU KV cache usage: (?P<usage>{_DECIMAL})%")
+_REST = re.compile(rf", (?P<key>[A-Z][^:,]*): (?P<value>{_DECIMAL}%?(?: reqs)?)")
 _SPEC = re.compile(
-    r"^SpecDecoding metrics: Mean acceptance length: (?P<length>[\d.]+|nan), "
-    r"Accepted throughput: (?P<accepted_rate>[\d.]+) tokens/s, Drafted throughput: (?P<drafted_rate>[\d.]+) tokens/s, "
+    rf"^SpecDecoding metrics: Mean acceptance length: (?P<length>{_DECIMAL}|nan), "
+    rf"Accepted throughput: (?P<accepted_rate>{_DECIMAL}) tokens/s, "
+    rf"Drafted throughput: (?P<drafted_rate>{_DECIMAL}) tokens/s, "
     r"Accepted: (?P<accepted>\d+) tokens, Drafted: (?P<drafted>\d+) tokens, "
-    r"Per-position acceptance rate: (?P<positions>[\d., ]*), Avg Draft acceptance rate: (?P<rate>[\d.]+|nan)%"
+    rf"Per-position acceptance rate: (?P<positions>[\d., ]*), Avg Draft acceptance rate: (?P<rate>{_DECIMAL}|nan)%"
 )
 
 

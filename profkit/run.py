@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -46,11 +47,15 @@ class Facts(Mapping[str, Fact]):
         return len(self.facts)
 
     def number(self, key: str) -> float | None:
-        """The fact as a number, or ``None`` when it is unknown or no number."""
+        """The fact as a finite number, or ``None`` when it is unknown or no number."""
         fact = self.facts.get(key)
         if fact is None or isinstance(fact.value, bool | str):
             return None
-        return float(fact.value)
+        try:
+            number = float(fact.value)
+        except OverflowError:  # TOML and JSON hold integers of any length
+            return None
+        return number if math.isfinite(number) else None
 
     def integer(self, key: str) -> int | None:
         """The fact as an integer, or ``None``."""

@@ -195,10 +195,14 @@ def _bench(row: object) -> str:
     return f"{place}\n  {' · '.join(texts)}"
 
 
+# Larger whole numbers are not written out.
+LONGEST_WHOLE = 1e15
+
+
 def _bench_value(value: object) -> str:
     if not isinstance(value, float | int):
         return visible(str(value), 40)
-    return str(int(value)) if value == int(value) else number(value)
+    return str(int(value)) if abs(value) < LONGEST_WHOLE and value == int(value) else number(value)
 
 
 def as_markdown(summary: LogSummary) -> str:

@@ -27,7 +27,7 @@ def column(rows: Rows, name: str) -> Any:
 
 def floats(rows: Rows, name: str) -> Floats:
     """Numbers; NaN where null."""
-    return np.asarray(column(rows, name).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    return np.asarray(column(rows, name).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def integers(rows: Rows, name: str, missing: int) -> Integers:
