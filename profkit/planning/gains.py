@@ -12,6 +12,7 @@ from profkit.planning.calls import idle_share, mean_wait_us, message_bytes, tran
 from profkit.planning.levers import Lever
 from profkit.planning.situation import Situation
 from profkit.projection import Change, Projection, Projector
+from profkit.projection.result import bounds
 from profkit.quantity import Quantity
 from profkit.speculation import arm as arms
 
@@ -74,19 +75,12 @@ def unknown_gain(why: str) -> Gain:
     )
 
 
-def _ends(quantity: Quantity) -> tuple[float, float]:
-    value = quantity.require()
-    if quantity.range != "model" or quantity.low is None or quantity.high is None:
-        return value, value
-    return quantity.low, quantity.high
-
-
 def _spread(cases: Sequence[Quantity], source: str) -> Quantity:
     """The expected case with the extremes of all three; unknown when one is."""
     for case in cases:
         if case.value is None:
             return Quantity.unknown(case.unit, case.source)
-    ends = [end for case in cases for end in _ends(case)]
+    ends = [end for case in cases for end in bounds(case)]
     return Quantity(cases[1].value, cases[1].unit, "modelled", source, min(ends), max(ends), "model")
 
 
@@ -97,7 +91,7 @@ def _ratio(tops: Sequence[Quantity], bottoms: Sequence[Quantity]) -> Quantity:
     for top, bottom in zip(tops, bottoms, strict=True):
         if top.value is None or not bottom.value:
             return Quantity.unknown("tokens", top.source if top.value is None else bottom.source)
-        (low, high), (least, most) = _ends(top), _ends(bottom)
+        (low, high), (least, most) = bounds(top), bounds(bottom)
         cases.append(Quantity(top.value / bottom.value, "tokens", "modelled", "", low / most, high / least, "model"))
     return _spread(cases, "cycle / baseline step, both after the change, case by case")
 
@@ -109,7 +103,7 @@ def _relative(after: Quantity, before: Quantity) -> float | None:
 def _pays(accept: Quantity, even: Quantity) -> bool | None:
     if accept.value is None or even.value is None:
         return None
-    (least, most), (low, high) = _ends(accept), _ends(even)
+    (least, most), (low, high) = bounds(accept), bounds(even)
     return True if least > high else False if most < low else None
 
 
