@@ -82,7 +82,9 @@ class _Parcel:
         for chosen, alone in ((~given, False), (given, True)):
             if chosen.any():
                 course, times = self._alone if alone else self._together
-                found[:, chosen] = course.walls([times.after(*wanted[i]) for i in np.flatnonzero(chosen).tolist()])
+                these = [one for one, mine in zip(wanted, chosen, strict=True) if mine]
+                added = [case.added_us * 1e3 for _, case, _ in these]
+                found[:, chosen] = course.walls([times.after(*one) for one in these]) + added
         return found
 
 

@@ -14,17 +14,21 @@ from profkit.words import TARGET_FORWARD_PHASES
 
 # Algorithms whose draft is a chain of forwards, one per drafted token after the first two rows.
 CHAIN_DRAFTERS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
+# A draft forward over the time of a draft_extend, which has more rows and its preparation in it: least and most.
+FORWARD_SHARE = (0.5, 1.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """Factors of one case: ``allreduce`` on measured transfers, ``compute`` by phase, ``draft`` on everything in the
-    draft phase, ``rows`` on the size of the target's messages (for a curve to be read at)."""
+    draft phase, ``rows`` on the size of the target's messages (for a curve to be read at). ``added_us`` is the time of
+    forwards that today's cycle has none of."""
 
     allreduce: float = 1.0
     compute: Mapping[str, float] = field(default_factory=dict)
     draft: float = 1.0
     rows: float = 1.0
+    added_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +115,34 @@ def _row_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tupl
 
 def _draft_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tuple[float, float, float]:
     algorithm = (run.facts.text("speculative.algorithm") or "").upper()
-    if algorithm not in CHAIN_DRAFTERS or run.facts.integer("speculative.topk") not in (1, None):
+    if not _drafts_chain(run):
         notes.append(f"the cost of drafting is kept: {algorithm or 'the drafter'} does not draft a chain")
         return 1.0, 1.0, 1.0
     if old <= 2:
-        return 1.0, 1.0, 1.0 if new <= 2 else float(new - 1)
+        return 1.0, 1.0, 1.0
     factor = max(new - 2, 0) / (old - 2)
     notes.append(f"a chain of {new} rows drafts with {max(new - 2, 0)} forward(s) instead of {old - 2}")
     # Metadata and the tree build come once, however many forwards there are.
     return factor, factor, (factor + 1) / 2 if factor < 1 else factor
+
+
+def _drafts_chain(run: RunAnalysis) -> bool:
+    algorithm = (run.facts.text("speculative.algorithm") or "").upper()
+    return algorithm in CHAIN_DRAFTERS and run.facts.integer("speculative.topk") in (1, None)
+
+
+def _first_drafts(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tuple[float, float, float]:
+    """(expected, best, worst) us of draft forwards where today's chain has none: its only draft comes from
+    draft_extend, which is the one forward of the drafter whose time was measured."""
+    if old > 2 or new <= 2 or not _drafts_chain(run):
+        return 0.0, 0.0, 0.0
+    cycle = run.attribution.cycle if run.attribution else None
+    each = sum(value or 0.0 for value in cycle.parts_us["draft_extend"].values()) if cycle else 0.0
+    if each:
+        notes.append("draft forwards, of which there is none today, are taken to last as long as draft_extend")
+    else:
+        notes.append("what a draft forward costs is not known, as there is none today: taken as free")
+    return (new - 2) * each, (new - 2) * each * FORWARD_SHARE[0], (new - 2) * each * FORWARD_SHARE[1]
 
 
 def make_cases(run: RunAnalysis, baseline: RunAnalysis | None, change: Change, speculative: bool) -> Cases:
@@ -137,11 +160,12 @@ def make_cases(run: RunAnalysis, baseline: RunAnalysis | None, change: Change, s
         notes += of_messages
     forward = _row_factors(run, old, new_tokens, notes)
     draft = _draft_factors(run, old, new_tokens, notes)
+    added = _first_drafts(run, old, new_tokens, notes)
 
     def case(i: int) -> Case:
         scaled = dict(compute)
         for phase in TARGET_FORWARD_PHASES:
             scaled[phase] = scaled.get(phase, 1.0) * forward[i]
-        return Case(allreduce[i], scaled, draft[i], new_tokens / old)
+        return Case(allreduce[i], scaled, draft[i], new_tokens / old, added[i])
 
     return Cases(case(0), case(1), case(2), tuple(notes))
