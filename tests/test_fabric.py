@@ -103,6 +103,20 @@ def test_a_fabric_that_can_do_better_points_into_the_server() -> None:
     assert "nccl-tests in perf.txt, this host" in render(plan.situation.candidate)
 
 
+def test_with_ranks_missing_the_server_s_time_is_a_bound() -> None:
+    whole = beside(sample("eagle3"), 90.0)
+    assert whole.attribution is not None
+    calls = tuple(replace(c, transfer_is="upper_bound") for c in whole.attribution.collectives)
+    some = replace(whole, attribution=replace(whole.attribution, collectives=calls))
+    said = [check.sentence for run in (whole, some) for check in planned(run).checks if check.name == "nccl_tests"]
+    assert [
+        ("outside the server, 205 us in it" in s, "outside the server, at most 205 us in it" in s) for s in said
+    ] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("run", "words"),
     [

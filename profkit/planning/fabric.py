@@ -10,6 +10,7 @@ from profkit.collectives.cost import KIB, MeasuredCurve
 from profkit.planning.calls import message_bytes, transfer_us
 from profkit.quantity import Quantity
 from profkit.run import Facts
+from profkit.speculation import arm as arms
 
 # Calls of a server within this factor of nccl-tests cost what the fabric gives; graphs and neighbours cost something.
 AS_DEAR: Final = 1.5
@@ -19,12 +20,14 @@ BEYOND: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class FabricTest:
-    """What nccl-tests needs for the target forward's message, and what the server's calls take (without waiting)."""
+    """What nccl-tests needs for the target forward's message, and what the server's calls take without waiting: at most
+    that, where ``bound`` says that not all ranks were compared."""
 
     test_us: float
     server_us: float
     size_bytes: float
     source: str
+    bound: bool = False
 
     @property
     def ratio(self) -> float:
@@ -41,7 +44,7 @@ class FabricTest:
         """Both figures and what follows from them."""
         text = (
             f"{self.source}: {self.test_us:.0f} us at {self.size_bytes / KIB:.0f} KiB outside the server, "
-            f"{self.server_us:.0f} us in it ({self.ratio:.2f} x)"
+            f"{'at most ' * self.bound}{self.server_us:.0f} us in it ({self.ratio:.2f} x)"
         )
         if self.as_dear:
             return f"{text}: the fabric is the limit, not the server"
@@ -64,7 +67,8 @@ def fabric_test(candidate: RunAnalysis, baseline: RunAnalysis | None) -> FabricT
         return f"{curve.source}: the size or the time of the target's all-reduces is not known"
     if why := _not_comparable(curve, size, candidate.facts):
         return f"{curve.source}: {why}"
-    return FabricTest(curve.at(size), server, size, curve.source)
+    bound = any(call.transfer_is != "measured" for call in arms.target_allreduce(candidate))
+    return FabricTest(curve.at(size), server, size, curve.source, bound)
 
 
 def _not_comparable(curve: MeasuredCurve, size: float, facts: Facts) -> str:
