@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,13 +41,34 @@ def _is_run(folder: Path) -> bool:
 
 
 def _runs_below(folder: Path) -> Iterator[Path]:
+    """Run folders below one, in order. A link to a folder that is met anyway is no further run, and may be a loop."""
+    seen = {_identity(folder)}
+    for place, names, _ in os.walk(folder):
+        names[:] = [name for name in names if not name.startswith(".")]
+        seen |= {_identity(path) for path in (Path(place, name) for name in names) if not path.is_symlink()}
+    return _search(folder, seen)
+
+
+def _search(folder: Path, seen: set[tuple[int, int] | None]) -> Iterator[Path]:
     for inner in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        if inner.is_symlink():
+            if _identity(inner) in seen:
+                continue
+            seen.add(_identity(inner))
         if _is_run(inner):
             yield inner
         else:
-            below = list(_runs_below(inner))
+            below = list(_search(inner, seen))
             # Only where nothing has a usual name are files told by their content.
             yield from below or ([inner] if run_files(inner) else [])
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:  # removed meanwhile
+        return None
+    return found.st_dev, found.st_ino
 
 
 def run_paths(path: Path) -> list[Path]:

@@ -112,3 +112,18 @@ def test_a_plan_against_itself_is_wrong_usage(tmp_path: Path, capsys: pytest.Cap
         assert profkit(["plan", str(EAGLE3), *arguments, "-o", str(tmp_path / "plan")]) == 2
         assert "this run is named twice" in capsys.readouterr().err
     assert not (tmp_path / "plan").exists()
+
+
+def test_links_that_lead_in_circles_end(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    for name in ("a", "b/deep", ".kept/there"):
+        (root / name).mkdir(parents=True)
+    (tmp_path / "outside" / "c").mkdir(parents=True)
+    for run in ("runs/b/deep", "outside/c", "runs/.kept/there"):
+        (tmp_path / run / "server.log").write_bytes(LOG)
+    for number, target in enumerate(("..", "..", "../a", "../b", "../../outside", "../../outside", "../.kept")):
+        (root / "a" / f"link{number}").symlink_to(target)
+    (tmp_path / "outside" / "back").symlink_to("../runs/b")
+    (tmp_path / "outside" / "round").symlink_to(".")
+    found = [p.relative_to(root).as_posix() for p in run_paths(root)]
+    assert found == ["a/link4/c", "a/link6/there", "b/deep"]
