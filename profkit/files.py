@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from profkit.errors import Problem, UsageError
 
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 _Path = TypeVar("_Path", str, Path, str | Path)
 
 
@@ -45,6 +47,17 @@ def named_again(left_out: Sequence[str | Path]) -> Problem:
 
 
 @contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the disk as a whole (full, read-only, broken) do not say what was being written: ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+@contextlib.contextmanager
 def writing(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; renamed onto it on success, removed on failure.
 
@@ -69,7 +82,8 @@ def writing(path: Path, *, force: bool = False) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -117,7 +131,8 @@ def writing_together(folder: Path, possible: Sequence[str], *, force: bool = Fal
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror or error}") from error
     with aside:
-        yield Path(aside.name)
+        with naming(folder):
+            yield Path(aside.name)
         placed: list[Path] = []
         try:
             for file in sorted(Path(aside.name).iterdir()):

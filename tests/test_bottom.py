@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from profkit import escape, jsonio, tableio, words
 from profkit.errors import Problem, UsageError
 from profkit.files import write_text, writing, writing_together
 from profkit.quantity import Quantity
+from tests.paths import ROOT
 
 # --- words ---------------------------------------------------------------------------------------
 
@@ -179,6 +184,29 @@ def test_files_that_belong_together_replace_the_earlier_ones_only_when_all_are_w
         "c": "new",
         "mine": "mine",
     }
+
+
+def test_a_full_disk_is_said_of_the_file_that_was_meant(tmp_path: Path) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "Error writing bytes to file", "/somewhere/.tmp")
+
+    def one() -> None:
+        with writing(tmp_path / "a.md"):
+            full()
+
+    def several() -> None:
+        with writing_together(tmp_path / "plan", ["a"]) as aside, writing(aside / "a"):
+            full()
+
+    for write, path in ((one, tmp_path / "a.md"), (several, tmp_path / "plan")):
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            write()
+        assert raised.value.filename == str(path)
+    if Path("/dev/full").exists():
+        log = "sample_logs/kimi-k2.5-tp8/eagle3/server.log"
+        command = f"exec {shlex.quote(sys.executable)} -m profkit parse {log} --table decode --format csv > /dev/full"
+        done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (3, "profkit: standard output: No space left on device\n")
 
 
 def test_of_two_writers_of_one_folder_the_second_leaves_the_firsts_files_alone(tmp_path: Path) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from profkit.files import writing
+from profkit.files import naming, writing
 
 
 def write(output: Path | None, produce: Callable[[IO[bytes]], Any], *, force: bool) -> None:
     """Let ``produce`` write bytes to standard output, or to a temporary file that becomes ``output``."""
     if output is None:
-        produce(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        with naming(Path("standard output")):
+            produce(sys.stdout.buffer)
+            sys.stdout.buffer.flush()
         return
     with writing(output, force=force) as temporary, temporary.open("wb") as sink:
         produce(sink)

@@ -19,6 +19,7 @@ from profkit._version import __version__
 from profkit.analysis import RunAnalysis
 from profkit.comparison.launch import launch_of
 from profkit.errors import InputError, UsageError
+from profkit.files import naming
 from profkit.jsonio import dumps
 from profkit.store.layout import RECORD, Layout, RunRecord, TableFile, create_layout, put, run_id, sync_folder
 from profkit.store.reader import Store
@@ -161,7 +162,8 @@ def add_run(
     launch = launch_of(analysis)
     if not launch.measurements:
         raise InputError(f"{analysis.name}: no throughput, no cycles, no benchmark figures: nothing to keep")
-    layout = create_layout(root)
+    with naming(root):
+        layout = create_layout(root)
     tables = result_tables(analysis, launch)
     key = _content_key(analysis, tables)
     every_label = {**analysis.labels, **(labels or {})}
@@ -180,6 +182,7 @@ def add_run(
         tables={},
         warnings=analysis.warnings,
     )
-    while (added := _put_in(layout, record, tables)) is None:
-        time.sleep(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - so that two writers do not meet again and again
+    with naming(root):
+        while (added := _put_in(layout, record, tables)) is None:
+            time.sleep(random.uniform(0.0, _PAUSE_S))  # noqa: S311 - so that two writers do not meet again and again
     return added
