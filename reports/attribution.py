@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from profkit.attribution.idle import cause_words
-from profkit.attribution.result import Attribution, CollectiveSummary, CycleSummary, RankResult
+from profkit.attribution.result import Attribution, ClockOffset, CollectiveSummary, CycleSummary, RankResult
 from profkit.escape import markdown, visible
 from profkit.finding import Finding
 from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
-from profkit.reports.wording import at_least, at_most, part_name
-from profkit.words import ACTIVITIES, PHASES
+from profkit.reports.columns import Column, table, wrapped
+from profkit.reports.wording import at_least, at_most, part_name, prefills_only
+from profkit.words import ACTIVITIES, PHASES, Activity
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH = 40
 MOST_KERNELS = 12
 MOST_RANKS = 16
 CELL = 13
+_LESS: Mapping[Activity, int] = {"memory": 2, "comm": 1}  # what a narrow terminal can do without
 
 
 def bar(share: float, width: int = BAR_WIDTH) -> str:
@@ -35,10 +37,14 @@ def microseconds(value: float | None, digits: int = 1) -> str:
     return "·" if value == 0 else f"{value:,.{digits}f}".replace(",", " ")
 
 
-def _headline_rows(cycle: CycleSummary) -> list[tuple[str, float, float]]:
+def _headline_rows(result: Attribution, cycle: CycleSummary) -> list[tuple[str, float, float]]:
     """Name, us and share of every part with time in it, the largest first."""
     total = cycle.wall_us.mean
-    parts = [(part_name(part, cycle), value) for part, value in cycle.headline_us.items() if value]
+    parts = [
+        (part_name(part, cycle, prefills=prefills_only(result)), value)
+        for part, value in cycle.headline_us.items()
+        if value
+    ]
     return [(n, v, v / total if total else 0.0) for n, v in sorted(parts, key=lambda p: -p[1])]
 
 
@@ -47,7 +53,9 @@ def _title(result: Attribution, cycle: CycleSummary) -> str:
     size = f" of batch {cycle.batch_size}" if cycle.batch_size is not None else ""
     clock = ", recorded without a GPU: the CPU's times" if result.without_gpu else ""
     if result.cycle is None:
-        return f"No decode cycle: the whole recording lasts {wall.mean / 1000:.2f} ms{clock}"
+        return (
+            f"No decode cycle: the whole recording lasts {wall.mean / 1000:.{2 if wall.mean >= 100 else 4}f} ms{clock}"
+        )
     return f"Decode cycle{size}: {wall.mean / 1000:.2f} ms{clock}"
 
 
@@ -66,38 +74,61 @@ def _subtitle(result: Attribution, cycle: CycleSummary) -> list[str]:
     ]
 
 
-def terminal(result: Attribution, *, colour: bool = False) -> str:
-    """The attribution as text for a terminal; everything from files is made harmless."""
+def terminal(result: Attribution, *, colour: bool = False, width: int | None = None) -> str:
+    """The attribution as text for a terminal of ``width`` columns; everything from files is made harmless.
+
+    Without ``width`` no table loses a column and no sentence is broken.
+    """
     style = COLOUR if colour else PLAIN
     blocks: list[list[str]] = []
     cycle = result.cycle or result.window
     if cycle is not None:
+        title = wrapped(_title(result, cycle), width)
+        subtitle = [part for line in _subtitle(result, cycle) for part in wrapped(line, width)]
         blocks.append(
             [
-                f"{style.bold}{_title(result, cycle)}{style.end}",
-                *(f"{style.dim}{line}{style.end}" for line in _subtitle(result, cycle)),
+                *(f"{style.bold}{line}{style.end}" for line in title),
+                *(f"{style.dim}{line}{style.end}" for line in subtitle),
             ]
         )
-        blocks.append(_bars(cycle, style))
-        blocks.append(_matrix(cycle, style, "us per cycle" if result.cycle else "us in all"))
+        blocks.append(_bars(result, cycle, style, width))
+        blocks.append(_matrix(cycle, style, "us per cycle" if result.cycle else "us in all", width))
     if len(result.by_batch) > 1:
-        blocks.append(_by_batch(result, style))
+        blocks.append(_by_batch(result, style, width))
     if result.collectives:
-        blocks.append(_collectives(result, style))
-    blocks.append(_ranks(result, style))
+        blocks.append(_collectives(result, style, width))
+    blocks.append(_ranks(result, style, width))
     if result.findings:
-        blocks.append([_finding(f, style) for f in result.findings])
-    notes = [w for w in result.warnings if w not in {f.sentence for f in result.findings}]
-    if notes:
-        blocks.append([f"{style.yellow}!{style.end} {visible(w, 400)}" for w in notes])
+        blocks.append([_finding(f, style, width) for f in result.findings])
+    if notes := _notes(result):
+        blocks.append([_signed(f"{style.yellow}!{style.end}", visible(note, 400), width) for note in notes])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _bars(cycle: CycleSummary, style: Style) -> list[str]:
+def _notes(result: Attribution) -> list[str]:
+    """Warnings that are no findings: about the choice of files."""
+    return [w for w in result.warnings if w not in {f.sentence for f in result.findings}]
+
+
+def _signed(sign: str, sentence: str, width: int | None) -> str:
+    """A sentence behind its sign, in lines of ``width``."""
+    return f"{sign} " + "\n".join(wrapped(sentence, None if width is None else width - 2))
+
+
+def _bars(result: Attribution, cycle: CycleSummary, style: Style, width: int | None) -> list[str]:
+    room = BAR_WIDTH if width is None else max(min(BAR_WIDTH, width - 38), 4)
     return [
-        f"  {name:<15}{us / 1000:>9.3f} ms {share:>6.1%}  {style.cyan}{bar(share)}{style.end}"
-        for name, us, share in _headline_rows(cycle)
+        f"  {name:<15}{us / 1000:>9.3f} ms {share:>6.1%}  {style.cyan}{bar(share, room)}{style.end}"
+        for name, us, share in _headline_rows(result, cycle)
     ]
+
+
+def _dimmed(lines: list[str], left_out: list[str], style: Style) -> list[str]:
+    """A table with a dim header, and a word on what a narrow terminal hides."""
+    lines = [f"{style.dim}{lines[0]}{style.end}", *lines[1:]]
+    if left_out:
+        lines.append(f"{style.dim}  no room for: {', '.join(left_out)}{style.end}")
+    return lines
 
 
 def _matrix_rows(cycle: CycleSummary) -> list[tuple[str, list[float | None]]]:
@@ -113,26 +144,42 @@ def _unseen(cycle: CycleSummary) -> list[str]:
     return [p for p in PHASES if all(c is None for c in cycle.parts_us[p].values())]
 
 
-def _matrix(cycle: CycleSummary, style: Style, unit: str) -> list[str]:
-    lines = [f"{style.dim}  {unit:<15}" + "".join(f"{a:>{CELL}}" for a in ACTIVITIES) + f"{'sum':>{CELL}}{style.end}"]
-    for phase, cells in _matrix_rows(cycle):
-        known = [c for c in cells if c is not None]
-        total = f"{microseconds(sum(known)):>{CELL}}" if known else f"{'–':>{CELL}}"
-        lines.append(f"  {phase:<15}" + "".join(f"{microseconds(c):>{CELL}}" for c in cells) + total)
+def _matrix(cycle: CycleSummary, style: Style, unit: str, width: int | None) -> list[str]:
+    columns = [
+        Column(unit, 15, left=True),
+        *(Column(a, CELL, _LESS.get(a, 0)) for a in ACTIVITIES),
+        Column("sum", CELL),
+    ]
+    rows = [[phase, *(microseconds(c) for c in cells), _sum(cells)] for phase, cells in _matrix_rows(cycle)]
+    lines = _dimmed(*table(columns, rows, width), style)
     if unseen := _unseen(cycle):
-        lines.append(f"  {style.dim}not observed: {', '.join(unseen)}{style.end}")
+        said = wrapped(f"not observed: {', '.join(unseen)}", None if width is None else width - 2)
+        lines += [f"  {style.dim}{line}{style.end}" for line in said]
     return lines
 
 
-def _by_batch(result: Attribution, style: Style) -> list[str]:
-    lines = [f"{style.dim}  {'batch size':<15}{'cycles':>11}{'mean ms':>11}{'p50 ms':>11}{'p90 ms':>11}{style.end}"]
-    for row in result.by_batch:
-        size = "unknown" if row.batch_size is None else str(row.batch_size)
-        lines.append(
-            f"  {size:<15}{row.cycles:>11}{row.wall_us.mean / 1000:>11.3f}{row.wall_us.p50 / 1000:>11.3f}"
-            f"{row.wall_us.p90 / 1000:>11.3f}"
-        )
-    return lines
+def _sum(cells: Sequence[float | None]) -> str:
+    known = [c for c in cells if c is not None]
+    return microseconds(sum(known)) if known else "–"
+
+
+_BATCH_HEADS = ("batch size", "cycles", "mean ms", "p50 ms", "p90 ms")
+
+
+def _batch_rows(result: Attribution) -> list[list[str]]:
+    return [
+        [
+            "unknown" if r.batch_size is None else str(r.batch_size),
+            str(r.cycles),
+            *(f"{us / 1000:.3f}" for us in (r.wall_us.mean, r.wall_us.p50, r.wall_us.p90)),
+        ]
+        for r in result.by_batch
+    ]
+
+
+def _by_batch(result: Attribution, style: Style, width: int | None) -> list[str]:
+    columns = [Column(h, 11 if i else 15, left=not i) for i, h in enumerate(_BATCH_HEADS)]
+    return _dimmed(*table(columns, _batch_rows(result), width), style)
 
 
 def _size(value: int | None) -> str:
@@ -157,21 +204,30 @@ def _times(row: CollectiveSummary) -> tuple[str, str, str]:
     return at_most(microseconds(row.transfer_us), row), at_least(wait, row), at_least(bandwidth, row)
 
 
-def _collectives(result: Attribution, style: Style) -> list[str]:
-    rows = result.collectives
-    lines = [
-        f"{style.dim}  {'us per call':<30}{'calls/cycle':>11}{'mean':>9}{'transfer':>9}{'wait':>8}{'size':>11}"
-        f"{'bus GB/s':>9}  implementation{style.end}"
+def _collectives(result: Attribution, style: Style, width: int | None) -> list[str]:
+    columns = [
+        Column("us per call", 30, left=True),
+        Column("calls/cycle", 11, 2),
+        Column("mean", 9),
+        Column("transfer", 9),
+        Column("wait", 8),
+        Column("size", 11, 1),
+        Column("bus GB/s", 9, 3),
+        Column("implementation", 16, 4, left=True),
     ]
-    for row in rows[:MOST_KERNELS]:
+    rows = []
+    for row in result.collectives[:MOST_KERNELS]:
         transfer, wait, bandwidth = _times(row)
-        lines.append(
-            f"  {_what(row):<30}{_calls(row):>11}{microseconds(row.mean_us):>9}{transfer:>9}{wait:>8}"
-            f"{_size(row.message_bytes):>11}"
-            f"{bandwidth:>9}  {visible(row.implementation, 20)}"
-        )
-    if len(rows) > MOST_KERNELS:
-        lines.append(f"{style.dim}  {len(rows) - MOST_KERNELS} more in the JSON form{style.end}")
+        made_by = visible(row.implementation, 20)
+        rows.append(
+            [
+                _what(row), _calls(row), microseconds(row.mean_us), transfer, wait, _size(row.message_bytes), bandwidth,
+                made_by,
+            ]
+        )  # fmt: skip
+    lines = _dimmed(*table(columns, rows, width), style)
+    if len(result.collectives) > MOST_KERNELS:
+        lines.append(f"{style.dim}  {len(result.collectives) - MOST_KERNELS} more in the JSON form{style.end}")
     return lines
 
 
@@ -188,32 +244,46 @@ def _rank_sum(rank: RankResult, activity: str) -> float | None:
     return sum(cells) / rank.cycles / 1000
 
 
-def _ranks(result: Attribution, style: Style) -> list[str]:
-    lines = [
-        f"{style.dim}  {'rank':<15}{'cycles':>7}{'left out':>9}{'cycle us':>12}{'all-reduce':>12}{'idle':>10}"
-        f"{'hidden comm':>12}{'clock us':>16}  labelled by{style.end}"
+def _rank_row(rank: RankResult, clock: ClockOffset) -> list[str]:
+    per_cycle = [
+        microseconds(ns / rank.cycles / 1000) if rank.cycles else "–" for ns in (rank.wall_ns, rank.overlapped_comm_ns)
+    ]
+    offset = "–" if clock.offset is None or clock.spread is None else f"{clock.offset:+.1f} ±{clock.spread:.1f}"
+    return [
+        visible(rank.name, 15), str(rank.cycles), str(sum(rank.dropped.values())), per_cycle[0],
+        microseconds(_rank_sum(rank, "allreduce")), microseconds(_rank_sum(rank, "idle")), per_cycle[1], offset,
+        _sources(rank),
+    ]  # fmt: skip
+
+
+def _ranks(result: Attribution, style: Style, width: int | None) -> list[str]:
+    columns = [
+        Column("rank", 15, left=True),
+        Column("cycles", 7),
+        Column("left out", 9),
+        Column("cycle us", 12),
+        Column("all-reduce", 12),
+        Column("idle", 10, 1),
+        Column("hidden comm", 12, 4),
+        Column("clock us", 16, 3),
+        Column("labelled by", 17, 2, left=True),
     ]
     shown = list(zip(result.ranks, result.clock_offsets_us, strict=True))[:MOST_RANKS]
-    for rank, clock in shown:
-        wall = microseconds(rank.wall_ns / rank.cycles / 1000) if rank.cycles else "–"
-        hidden = microseconds(rank.overlapped_comm_ns / rank.cycles / 1000) if rank.cycles else "–"
-        offset = "–" if clock.offset is None or clock.spread is None else f"{clock.offset:+.1f} ±{clock.spread:.1f}"
-        lines.append(
-            f"  {visible(rank.name, 15):<15}{rank.cycles:>7}{sum(rank.dropped.values()):>9}{wall:>12}"
-            f"{microseconds(_rank_sum(rank, 'allreduce')):>12}{microseconds(_rank_sum(rank, 'idle')):>10}{hidden:>12}"
-            f"{offset:>16}  {_sources(rank)}"
-        )
+    lines = _dimmed(*table(columns, [_rank_row(*pair) for pair in shown], width), style)
     if len(result.ranks) > MOST_RANKS:
         lines.append(f"{style.dim}  {len(result.ranks) - MOST_RANKS} more in the JSON form{style.end}")
     return lines
 
 
-def _finding(finding: Finding, style: Style) -> str:
+def _finding(finding: Finding, style: Style, width: int | None) -> str:
     tint = {"problem": style.red, "warning": style.yellow}.get(finding.severity, style.dim)
     names = [visible(PurePath(e).name, 60) for e in finding.evidence[:2]]
     more = f" and {len(finding.evidence) - 2} more" if len(finding.evidence) > 2 else ""
-    place = f" {style.dim}({', '.join(names)}{more}){style.end}" if names else ""
-    return f"{tint}{SIGNS[finding.severity]}{style.end} {visible(finding.sentence, 500)}{place}"
+    place = f" ({', '.join(names)}{more})" if names else ""
+    sentence, sign = visible(finding.sentence, 500), f"{tint}{SIGNS[finding.severity]}{style.end}"
+    if width is None or len(sentence + place) <= width - 2:
+        return f"{sign} {sentence}{f'{style.dim}{place}{style.end}' if place else ''}"
+    return _signed(sign, sentence + place, width)
 
 
 # --- markdown ----------------------------------------------------------------------------------------
@@ -237,16 +307,18 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
         lines += [f"**{_title(result, cycle)}** — {'; '.join(_subtitle(result, cycle))}.", ""]
         lines += _table(
             ["part", "us", "share"],
-            [[name, microseconds(us), f"{share:.1%}"] for name, us, share in _headline_rows(cycle)],
+            [[name, microseconds(us), f"{share:.1%}"] for name, us, share in _headline_rows(result, cycle)],
         )
     for caption, path in (plots or {}).items():
         lines += [f"![{markdown(caption)}]({path})", ""]
     if cycle is not None:
         lines += [f"## Phase and activity, us per {unit}", ""]
         lines += _table(
-            ["phase", *ACTIVITIES],
-            [[phase.replace("_", "\\_"), *(microseconds(c) for c in cells)] for phase, cells in _matrix_rows(cycle)],
+            ["phase", *ACTIVITIES, "sum"],
+            [[markdown(phase), *(microseconds(c) for c in cells), _sum(cells)] for phase, cells in _matrix_rows(cycle)],
         )
+        if unseen := _unseen(cycle):
+            lines += [f"Not observed: {markdown(', '.join(unseen))}.", ""]
         causes = [(k, v) for k, v in cycle.idle_causes_us.items() if v > 0]
         if causes:
             title = "Why nothing runs" if result.without_gpu else "Why the GPU waits"
@@ -256,19 +328,7 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
             )
     if len(result.by_batch) > 1:
         lines += ["## By batch size", ""]
-        lines += _table(
-            ["batch size", "cycles", "mean ms", "p50 ms", "p90 ms"],
-            [
-                [
-                    "unknown" if r.batch_size is None else str(r.batch_size),
-                    str(r.cycles),
-                    f"{r.wall_us.mean / 1000:.3f}",
-                    f"{r.wall_us.p50 / 1000:.3f}",
-                    f"{r.wall_us.p90 / 1000:.3f}",
-                ]
-                for r in result.by_batch
-            ],
-        )
+        lines += _table(_BATCH_HEADS, _batch_rows(result))
     if result.collectives:
         lines += ["## Collectives, us per call", ""]
         lines += _table(
@@ -298,23 +358,18 @@ def as_markdown(result: Attribution, *, plots: Mapping[str, str] | None = None) 
             ],
         )
     lines += ["## Ranks", ""]
+    heads = ["rank", "cycles", "left out", "cycle us", "all-reduce us", "idle us", "hidden comm us", "clock us"]
     lines += _table(
-        ["rank", "cycles", "left out", "cycle us", "all-reduce us", "idle us", "labelled by"],
+        [*heads, "labelled by"],
         [
-            [
-                r.name,
-                str(r.cycles),
-                str(sum(r.dropped.values())),
-                microseconds(r.wall_ns / r.cycles / 1000) if r.cycles else "–",
-                microseconds(_rank_sum(r, "allreduce")),
-                microseconds(_rank_sum(r, "idle")),
-                _sources(r).replace("_", "\\_"),
-            ]
-            for r in result.ranks
+            [markdown(cell) for cell in _rank_row(rank, clock)]
+            for rank, clock in zip(result.ranks, result.clock_offsets_us, strict=True)
         ],
     )
     if result.findings:
         lines += ["## Findings", ""]
         lines += [f"- **{f.severity}**: {markdown(f.sentence)}" for f in result.findings]
         lines.append("")
+    if notes := _notes(result):
+        lines += ["## Files", "", *(f"- {markdown(note)}" for note in notes), ""]
     return "\n".join(lines)

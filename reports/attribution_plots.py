@@ -92,7 +92,7 @@ def _timeline(result: Attribution, theme: Theme) -> Figure | None:
     figure, axes = style.figure(
         9.0,
         1.6 + 0.3 * len(lanes),
-        title=f"Cycle {lanes[0].cycle}: the one nearest to the median{_clock(result)}",
+        title=f"The median cycle (no. {lanes[0].cycle}){_clock(result)}",
         unit="ms",
         grid="x",
     )

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profkit.attribution.result import Attribution
+from profkit.attribution.views import ChosenCycle, rank_positions
 from profkit.errors import InputError
 from profkit.export.clocks import base_shifts_ns, corrections_ns
 from profkit.export.ops import op_rows
-from profkit.export.selection import ChosenCycle, rank_positions
 from profkit.reports.palette import ACTIVITY_NAMES, PHASE_NAMES
 from profkit.reports.tensorboard import matching_traces
 from profkit.reports.trace_events import EventSink, writing_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profkit.attribution.result import CollectiveSummary, CycleSummary
+from profkit.attribution.result import Attribution, CollectiveSummary, CycleSummary
 from profkit.comparison.result import MetricComparison, Verdict
 from profkit.reports.palette import HEADLINE_NAMES
 from profkit.words import HeadlinePart
@@ -40,10 +40,20 @@ def at_least(text: str, row: CollectiveSummary) -> str:
     return f"≥ {text}" if row.transfer_is == "upper_bound" and text != NOT_KNOWN else text
 
 
-def part_name(part: HeadlinePart, cycle: CycleSummary) -> str:
-    """What a part of the headline is called; without speculation the target's compute is that of decode."""
+def part_name(part: HeadlinePart, cycle: CycleSummary, *, prefills: bool = False) -> str:
+    """What a part of the headline is called; without speculation the target's compute is that of decode.
+
+    ``prefills``: no cycle is counted and prefills were recorded, so they are what else is computed.
+    """
     decodes = any(cycle.parts_us["decode"].values()) and not any(cycle.parts_us["verify"].values())
+    if part == "other" and prefills:
+        return "prefill, other"
     return "decode compute" if part == "verify_compute" and decodes else HEADLINE_NAMES[part]
+
+
+def prefills_only(result: Attribution) -> bool:
+    """Whether no cycle is counted and prefills were recorded."""
+    return result.cycle is None and any(r.dropped["prefill"] for r in result.ranks)
 
 
 def percent(share: float | None, *, signed: bool = True) -> str:

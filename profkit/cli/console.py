@@ -71,11 +71,16 @@ def colour_wanted() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def out() -> object:
-    """A rich console on standard output, plain when it is no terminal."""
+def terminal_width() -> int | None:
+    """Columns of the terminal on standard output; ``None`` where it is none."""
     import shutil
 
+    return shutil.get_terminal_size((110, 40)).columns if sys.stdout.isatty() else None
+
+
+def out() -> object:
+    """A rich console on standard output, plain when it is no terminal."""
     from rich.console import Console
 
-    width = shutil.get_terminal_size((110, 40)).columns if sys.stdout.isatty() else 110
+    width = terminal_width() or 110
     return Console(no_color=not colour_wanted(), highlight=False, markup=False, emoji=False, width=width)

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profkit.attribution.result import Attribution
+from profkit.attribution.views import ChosenCycle, rank_positions
 from profkit.escape import visible
 from profkit.export.clocks import base_shifts_ns, corrections_ns
 from profkit.export.ops import op_rows
-from profkit.export.selection import ChosenCycle, choose, rank_positions
+from profkit.export.selection import choose
 from profkit.trace import Trace
 from profkit.words import ACTIVITIES, PHASES
 

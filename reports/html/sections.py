@@ -19,7 +19,7 @@ from profkit.reports.html import evidence
 from profkit.reports.html.evidence import us
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, PHASE_NAMES
-from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, part_name, percent
+from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, part_name, percent, prefills_only
 from profkit.rules import load_rules
 from profkit.run import engine_release
 from profkit.speculation.economics import Economics
@@ -147,7 +147,8 @@ def _verdict(
         largest = max(window.headline_us, key=lambda p: window.headline_us[p] or 0.0)
         sentences.append(
             f"The recording of {figure(window.wall_us.mean / 1000, 'ms')} holds no complete decode cycle; "
-            f"{percent(_share(window, largest), signed=False)} of it is {part_name(largest, window)}."
+            f"{percent(_share(window, largest), signed=False)} of it is "
+            f"{part_name(largest, window, prefills=prefills_only(result))}."
         )
     if figures is not None:
         sentences += list(_economic_sentences(figures, baseline))
@@ -210,7 +211,8 @@ def _arms(runs: Sequence[RunAnalysis]) -> list[dict[str, Any]]:
     longest = max((c.wall_us.mean for _, c in cycles), default=0.0) or 1.0  # a recording of one empty op has no length
     arms = []
     for run, cycle in cycles:
-        parts = [_part(part, value, cycle) for part, value in cycle.headline_us.items() if value]
+        prefills = run.attribution is not None and prefills_only(run.attribution)
+        parts = [_part(part, value, cycle, prefills) for part, value in cycle.headline_us.items() if value]
         parts.sort(key=lambda p: -float(p["weight"]))
         size = f"batch {cycle.batch_size}, " if cycle.batch_size is not None else ""
         whole = run.attribution is not None and run.attribution.cycle is None
@@ -229,9 +231,9 @@ def _arms(runs: Sequence[RunAnalysis]) -> list[dict[str, Any]]:
     return arms
 
 
-def _part(part: HeadlinePart, value: float, cycle: CycleSummary) -> dict[str, Any]:
+def _part(part: HeadlinePart, value: float, cycle: CycleSummary, prefills: bool) -> dict[str, Any]:
     return {
-        "name": part_name(part, cycle),
+        "name": part_name(part, cycle, prefills=prefills),
         "ms": figure(value / 1000),
         "share": percent(_share(cycle, part), signed=False),
         "weight": f"{value:.6g}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from profkit.cli.console import Messages, colour_wanted
+from profkit.cli.console import Messages, colour_wanted, terminal_width
 from profkit.cli.options import (
     ForceOption,
     Format,
@@ -165,4 +165,6 @@ def _rendered(result: Attribution, form: Format, output: Path | None, drawn: dic
 
         page = output.parent if output is not None else Path()
         return as_markdown(result, plots={c: Path(os.path.relpath(p, page)).as_posix() for c, p in drawn.items()})
-    return terminal(result, colour=output is None and colour_wanted())
+    if output is not None:
+        return terminal(result)
+    return terminal(result, colour=colour_wanted(), width=terminal_width())
