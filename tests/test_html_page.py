@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +324,28 @@ def test_plan_writes_the_page_with_its_levers(tmp_path: Path) -> None:
     for lever in plan["levers"]:
         assert lever["title"] in shown
     assert f"{sum(1 for v in plan['levers'] if not v['priority'])} more that are not open" in shown
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(2048, 27.1, "tp2 draft"), (8192, 31.2, "tp2 verify"), (8192, 31.6, "tp2 draft extend")],
+        [(14336, 78.6, "draft"), (57344, 205.1, "verify"), (57344, 205.0, "a draft extend"), (14336, 78.8, "decode")],
+        [(400_000, 900.0, "a run with a long name, of a large batch"), (400_000, 905.0, "and its other arm")],
+    ],
+)
+def test_words_of_points_cover_no_dot_and_stay_off_the_names_of_lines(points: list[tuple[int, float, str]]) -> None:
+    svg = allreduce_plot([Measured(s, t, n, "activity-compute") for s, t, n in points], [], None)
+    dots = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)]
+    found = re.findall(r'<text class="strong" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">([^<]+)<', svg)
+    boxes = []
+    for x, y, anchor, words in found:
+        left = float(x) - 7 * len(words) * (anchor == "end")
+        boxes.append((left, left + 7 * len(words), float(y)))
+    assert len(boxes) == len(points)
+    for left, right, y in boxes:
+        assert left >= 58
+        assert right <= 600
+        assert not [d for d in dots if left - 6 < d[0] < right + 6 and y - 15 < d[1] < y + 6]
+    for a, b in combinations(boxes, 2):
+        assert a[0] >= b[1] or b[0] >= a[1] or abs(a[2] - b[2]) >= 14

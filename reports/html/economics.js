@@ -73,9 +73,11 @@
       }
       const words = fixed(figure[0], 1) + " tok/s" + (ranged ? ` (${fixed(figure[1], 1)} to ${fixed(figure[2], 1)})` : "");
       const value = make("span", words, { class: "eco-value" });
-      const inside = share(figure[0]) > 62;
-      if (inside) { value.style.right = 100 - share(figure[0]) + "%"; value.style.color = `var(--on-${colour})`; }
-      else value.style.left = Math.max(share(figure[0]), ranged ? share(figure[2]) : 0) + "%";
+      // Beside the range and the mark, never under them; on the side that has more room.
+      const edges = [figure[0], ...(ranged ? [figure[1], figure[2]] : []), ...(was ? [was] : [])].map(share);
+      const least = Math.min(...edges), most_right = Math.max(...edges);
+      if (least > 100 - most_right) { value.style.right = 100 - least + "%"; value.style.color = `var(--on-${colour})`; }
+      else value.style.left = most_right + "%";
       track.append(value);
     } else track.append(make("span", "unknown", { class: "eco-value" }));
     row.append(track);

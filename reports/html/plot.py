@@ -14,7 +14,7 @@ from profkit.escape import visible
 _WIDTH, _HEIGHT = 900, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 300, 20, 42
 _LINE: Final = 15
-_WORDS: Final = 260  # room that the words of a point take
+_CHARACTER: Final = 7.0  # width of one character of such words, about
 _BELOW: Final = 29  # from words above a point to words below it
 
 
@@ -59,14 +59,44 @@ def _spread(places: Sequence[float], least: float, most: float) -> list[float]:
     return found
 
 
-def _apart(places: Sequence[tuple[float, float]]) -> list[float]:
-    """Heights of the points' own words: above a point, else below it, and further off where others stand already."""
-    found: list[tuple[float, float]] = []
-    for x, y in places:
-        nearby = [v for u, v in found if abs(x - u) < _WORDS]
-        tries = [y, *(y + step for n in range(len(places)) for step in (_BELOW + n * _LINE, -(n + 1) * _LINE))]
-        found.append((x, next((t for t in tries if all(abs(t - v) >= _LINE for v in nearby)), y)))
-    return [y for _, y in found]
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Where words stand: from ``left`` to ``right``, on the baseline ``height``."""
+
+    left: float
+    right: float
+    height: float
+
+    def covers(self, x: float, y: float) -> bool:
+        return self.left - 8 < x < self.right + 8 and self.height - 17 < y < self.height + 8
+
+    def meets(self, other: _Box) -> bool:
+        return self.left < other.right and other.left < self.right and abs(self.height - other.height) < _LINE
+
+    def inside(self) -> bool:
+        return self.left >= _LEFT and self.right <= _WIDTH - _RIGHT and _TOP <= self.height <= _HEIGHT - _BOTTOM
+
+
+def _places(dots: Sequence[tuple[float, float]], words: Sequence[str]) -> list[_Box]:
+    """Where each dot's words stand: beside it, as near as they cover no dot and meet neither other words nor the edges.
+
+    Right of the dot and above it come first; with no free place left they stand there all the same.
+    """
+    found: list[_Box] = []
+    for (x, y), text in zip(dots, words, strict=True):
+        length, first = _CHARACTER * len(text), y - 9
+        steps = [0.0, *(s for n in range(len(dots) + 2) for s in (_BELOW + n * _LINE, -(n + 1) * _LINE))]
+        tries = [
+            box for step in steps
+            for box in (_Box(x + 11, x + 11 + length, first + step), _Box(x - 11 - length, x - 11, first + step))
+        ]  # fmt: skip
+        free = (
+            box
+            for box in tries
+            if box.inside() and not any(box.covers(*dot) for dot in dots) and not any(box.meets(o) for o in found)
+        )
+        found.append(next(free, tries[0]))
+    return found
 
 
 def allreduce_plot(
@@ -99,16 +129,16 @@ def allreduce_plot(
         *_axes(low, high, bottom, top, x, y),
         *_lines(low, high, curves, model, x, y),
     ]
-    heights = _apart([(x(p.size), y(p.time) - 9) for p in points])
-    for point, height in zip(points, heights, strict=True):
+    dots = [(x(p.size), y(p.time)) for p in points]
+    for point, (across, down), box in zip(points, dots, _places(dots, [_words(p) for p in points]), strict=True):
         line, inside_of = ("surface", point.colour) if not point.bound else (point.colour, "surface")
         parts.append(
-            f'<circle cx="{x(point.size):.1f}" cy="{y(point.time):.1f}" r="6" stroke="var(--{line})" '
+            f'<circle cx="{across:.1f}" cy="{down:.1f}" r="6" stroke="var(--{line})" '
             f'stroke-width="2" fill="var(--{inside_of})"><title>{escape(_words(point))}</title></circle>'
         )
-        left = x(point.size) > _LEFT + inside * 0.62
+        left = box.right < across
         parts.append(
-            f'<text class="strong" x="{x(point.size) + (-11 if left else 11):.1f}" y="{height:.1f}" '
+            f'<text class="strong" x="{box.right if left else box.left:.1f}" y="{box.height:.1f}" '
             f'text-anchor="{"end" if left else "start"}">{escape(_words(point))}</text>'
         )
     return "\n".join([*parts, "</svg>"])

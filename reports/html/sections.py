@@ -38,7 +38,7 @@ _HEADLINE_COLOURS: Mapping[HeadlinePart, str] = {
 _IMPLEMENTATIONS = {"nccl": "NCCL", "flashinfer_pcie_ipc": "PCIe IPC", "custom_one_shot": "one-shot"}
 _DOTS = "Dots: this run's transfer time (without waiting)."
 # A part of the headline bar narrower than this share has its name in the key only.
-WIDE = 0.105
+WIDE = 0.05
 _ECONOMICS = (
     ("accept_len", "accept length"),
     ("break_even_accept_len", "break-even accept length"),
