@@ -120,7 +120,7 @@ def read_config(path: Path) -> Config:
         raise InputError(f"{path}: {error.strerror}; --config-file names the file") from error
     try:
         config = msgspec.toml.decode(data, type=Config)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: {error}; docs/weekly.md shows the keys") from error
     _check(config, path)
     return config

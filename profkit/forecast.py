@@ -109,7 +109,7 @@ def forecasts_of_plan(data: bytes, path: str, config: str, week: str) -> PlanFor
     """
     try:
         plan = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no JSON ({error}); give the plan.json that `profkit plan` wrote") from error
     if not isinstance(plan, dict) or plan.get("schema") != PLAN_SCHEMA:
         raise InputError(f"{path}: not a {PLAN_SCHEMA} document; give the plan.json that `profkit plan` wrote")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from profkit import facts as gather
 from profkit.errors import InputError
 from profkit.escape import encodable
 from profkit.files import each_once, named_again
+from profkit.jsonio import loads
 from profkit.logs import LogTables
 from profkit.parsers.discovery import RunFiles, run_files
 from profkit.parsers.log import find_logs, read_log
@@ -56,14 +56,14 @@ def _describe(folder: Path) -> _Description:
         return _Description()
     try:
         return _Description(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML ({error}); mend or remove the file") from error
 
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+        document = loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON ({error}); mend or remove the file") from error
     return document if isinstance(document, dict) else {}
 

@@ -1,10 +1,11 @@
-"""Numbers that no type can hold, and text in their place: in logs, benchmark results, NCCL output and descriptions."""
+"""Numbers that no type can hold, text in their place, and nesting without end, in all files but traces."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -137,3 +138,48 @@ def test_no_number_in_the_files_of_a_run_is_an_internal_error(
         assert "internal error" not in err
         if arguments[0] == "whatif" and code == 0:
             json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments"),
+    [
+        ("run/config.json", f'{{"a": {DEEP}', ["plan", "run", "-o", "plan"]),
+        ("run/server_args.json", f'{{"a": {DEEP}', ["plan", "run", "-o", "plan"]),
+        ("run/run.toml", f"a = {DEEP}", ["plan", "run", "-o", "plan"]),
+        ("profkit.toml", f"a = {DEEP}", ["weekly", "--store", "store"]),
+        ("plan.json", f'{{"levers": {DEEP}', ["add", "--forecast", "plan.json", "--config", "c", "--week", "2026-W47"]),
+        ("store/profkit-store.json", f'{{"a": {DEEP}', ["runs", "--store", "store"]),
+    ],
+)
+def test_nesting_without_end_is_said_of_the_file(
+    name: str, text: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for folder in ("run", "store"):
+        Path(folder).mkdir()
+    Path("run/server.log").write_bytes((SAMPLE / "server.log").read_bytes())
+    Path(name).write_text(text)
+    assert run(arguments) == 3
+    said = capsys.readouterr().err
+    assert said.startswith(f"profkit: {name}: ")
+    assert "internal error" not in said
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/0123456789abcdef/run.json", "marks/0123456789abcdef-000001-01234567.json", "forecasts/x.json"]
+)
+def test_nesting_without_end_in_a_store_is_a_named_problem(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    added = ["add", str(SAMPLE / "server.log"), "--store", str(store), "--config", "c", "--week", "2026-W47"]
+    assert run(added) == 0
+    (store / name).parent.mkdir(exist_ok=True)
+    (store / name).write_text(f'{{"schema": "profkit.run/1", "a": {DEEP}')
+    capsys.readouterr()
+    assert run(["weekly", "--store", str(store), "-o", str(tmp_path / "weekly")]) == 0
+    assert Path(name).name in capsys.readouterr().err

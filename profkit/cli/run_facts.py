@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ def facts_near(paths: Sequence[str], traces: Sequence[Trace]) -> Facts:
 def _from_folder(folder: Path) -> list[dict[str, Any]]:
     from profkit import facts
     from profkit.errors import InputError
+    from profkit.jsonio import loads
 
     found: list[dict[str, Any]] = []
     run, arguments = folder / "run.toml", folder / "server_args.json"
@@ -45,9 +45,9 @@ def _from_folder(folder: Path) -> list[dict[str, Any]]:
         if run.is_file():
             found.append(facts.from_run_toml(tomllib.loads(run.read_text(encoding="utf-8")), run.name))
         if arguments.is_file():
-            document = json.loads(arguments.read_text(encoding="utf-8"))
+            document = loads(arguments.read_text(encoding="utf-8"))
             if isinstance(document, dict):
                 found.append(facts.from_server_args(document, arguments.name))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InputError(f"{folder}: run.toml or server_args.json cannot be read ({error}); mend or move it") from error
     return found

@@ -37,6 +37,6 @@ def read_forecasts(layout: Layout) -> tuple[list[PlanForecast], list[str]]:
                 raise InputError(f"schema {forecast.schema!r}; update profkit to read it")
             monday(forecast.week)
             found.append(forecast)
-        except (msgspec.DecodeError, OSError, InputError, UsageError) as error:
+        except (ValueError, RecursionError, OSError, InputError, UsageError) as error:
             problems.append(f"forecasts/{path.name}: ignored ({error})")
     return sorted(found, key=lambda f: (f.week, f.config, f.id)), problems

@@ -97,7 +97,7 @@ def record_from_json(data: bytes, path: Path) -> RunRecord:
             raise InputError(f"{path}: schema {schema!r} is not {RUN_SCHEMA!r}; update profkit to read it")
         record = msgspec.json.decode(data, type=RunRecord)
         monday(record.week)
-    except (msgspec.DecodeError, UsageError) as error:
+    except (ValueError, RecursionError, UsageError) as error:
         raise InputError(f"{path}: damaged run record ({error}); remove its folder and add the run again") from error
     if record.id != path.parent.name:
         raise InputError(f"{path}: the record is of run {record.id}; remove its folder and add the run again")
@@ -154,7 +154,7 @@ def open_layout(root: Path) -> Layout:
         raise InputError(f"{root}: no profkit store here; `profkit add RUN --store {root}` makes one") from error
     try:
         schema = msgspec.json.decode(data, type=_Head).schema
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f'{marker}: damaged ({error}); write {{"schema": "{STORE_SCHEMA}"}} into it') from error
     if schema != STORE_SCHEMA:
         raise InputError(f"{marker}: schema {schema!r} is not {STORE_SCHEMA!r}; update profkit to read it")

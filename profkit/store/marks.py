@@ -63,7 +63,7 @@ def read_marks(layout: Layout) -> Marks:
     for run, _, path in _files(layout):
         try:
             mark = msgspec.json.decode(path.read_bytes(), type=Mark)
-        except (msgspec.DecodeError, OSError):
+        except (ValueError, RecursionError, OSError):
             marks.damaged.append(path.name)
             continue
         if mark.run == run and mark.schema == SCHEMA:
