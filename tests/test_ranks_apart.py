@@ -105,6 +105,23 @@ def test_replicas_and_stages_stay_apart(part: str, silent: bool, tmp_path: Path)
     assert all(name in render(RunAnalysis("x", "x", None, None, Facts({}), None, found)) for name in (f"{word}1 tp0",))
 
 
+def test_a_group_that_could_not_be_aligned_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    for replica in (0, 1):
+        write(tmp_path, launch(replica + 1), [f"{ID}-TP-{rank}-DP-{replica}-DECODE" for rank in (0, 1)])
+    found = read(tmp_path)
+    groups = {r.number: r.group for r in found.ranks}
+    late = next(r.number for r in found.ranks if (r.dp, r.tp) == (0, 1))
+    rows = found.cycles.to_pylist()
+    for row in rows:  # a rank of the first group began a cycle earlier; the second group is not aligned
+        row["aligned_cycle"] = row["cycle"] + (row["rank"] == late) if groups[row["rank"]] == 0 else None
+    found = replace(found, cycles=pa.Table.from_pylist(rows, schema=found.cycles.schema))
+    shown = [c for c in choose(found, "all") if groups[next(iter(c.members))] == 0 and len(c.members) == 2]
+    assert shown
+    for cycle in shown:
+        first, second = (row["cycle"] for row in cycle.members.values())
+        assert (cycle.number, second) == (first, first - 1)
+
+
 def test_replicas_are_replayed_with_their_own_ops(tmp_path: Path) -> None:
     for replica in (0, 1):
         write(tmp_path, launch(replica + 1), [f"{ID}-TP-{rank}-DP-{replica}-DECODE" for rank in (0, 1)])

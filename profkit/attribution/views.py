@@ -67,11 +67,11 @@ def rank_positions(result: Attribution) -> dict[int, int]:
 def cycles_over_ranks(result: Attribution) -> list[ChosenCycle]:
     """All cycles in order, each with its member on every rank of its group."""
     where = rank_positions(result)
-    table: pd.DataFrame = result.cycles.to_pandas()
-    aligned = bool(len(table)) and bool(table["aligned_cycle"].notna().all())
     found: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
     for row in result.cycles.to_pylist():
-        number, place = row["aligned_cycle"] if aligned else row["cycle"], where[row["rank"]]
+        # The ranks of a group were aligned all or none.
+        number = row["cycle"] if row["aligned_cycle"] is None else row["aligned_cycle"]
+        place = where[row["rank"]]
         found.setdefault((int(number), result.ranks[place].group), {})[place] = row
     return [ChosenCycle(number, dict(sorted(found[number, group].items()))) for number, group in sorted(found)]
 
