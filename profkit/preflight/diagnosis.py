@@ -64,7 +64,13 @@ def _cycle(runs: Sequence[RunFound], release: Release) -> _Case:
     case = _Case()
     for run in runs:
         for kind, count in sorted(Counter(t.kind for t in run.traces if t.kind != "gpu").items()):
-            case.good(f"{run.name}: {_number(count, 'trace')} cannot be used, being {NO_TIMELINE[kind]}")
+            these = f"{run.name}: {_number(count, 'trace')}"
+            if kind == "cpu_only":
+                case.good(
+                    f"{these} recorded without GPU activity; profkit attribute splits the CPU's time, not a GPU's"
+                )
+            else:
+                case.good(f"{these} cannot be used, being {NO_TIMELINE[kind]}")
         prefill = sum(t.kind == "gpu" and t.stage == "prefill" for t in run.traces)
         if prefill:
             case.good(f"{run.name}: {_number(prefill, 'trace')} of prefill, which is no part of a decode cycle")
