@@ -51,6 +51,19 @@ def test_the_bottleneck_is_the_all_reduce_of_verify() -> None:
     assert "near its floor" in where
 
 
+def test_calls_of_the_target_are_not_said_of_the_draft() -> None:
+    run = sample("eagle3")
+    assert run.attribution is not None
+    assert run.attribution.cycle is not None
+    parts = run.attribution.cycle.parts_us
+    swapped = {**parts, "draft": {**parts["draft"], "allreduce": 26_000.0}}
+    batches = tuple(replace(b, parts_us=swapped) for b in run.attribution.by_batch)
+    cycle = replace(run.attribution.cycle, parts_us=swapped)
+    drafting = replace(run, attribution=replace(run.attribution, cycle=cycle, by_batch=batches))
+    where = make_plan(drafting, sample("baseline")).verdict.sentences[0]
+    assert "is all-reduce in draft; verify compute" in where
+
+
 def test_the_economics_of_the_story() -> None:
     found = story().situation.economics
     assert found.break_even_accept_len.require() == pytest.approx(2.733, abs=0.01)

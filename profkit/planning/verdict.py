@@ -11,7 +11,7 @@ from profkit.planning.ranking import RankedLever
 from profkit.planning.situation import Situation
 from profkit.quantity import Quantity
 from profkit.speculation import arm as arms
-from profkit.words import Activity, Phase
+from profkit.words import TARGET_FORWARD_PHASES, Activity, Phase
 
 # Throughputs closer than this are not told apart by one launch each.
 TOO_CLOSE = 0.03
@@ -144,7 +144,9 @@ def _where(at: Situation, found: Bottleneck | None) -> str:
     if found.activity == "idle":
         text += _idle_cause(at)
     call, calls = e.allreduce_per_call, e.allreduce_calls_per_cycle
-    if found.activity == "allreduce" and call.value is not None and calls.value is not None:
+    # The figures per call are those of the target's forward.
+    forward = found.activity == "allreduce" and found.phase in TARGET_FORWARD_PHASES
+    if forward and call.value is not None and calls.value is not None:
         text += f": {calls.value:.0f} calls of {call.value:.0f} us"
         over, model = at.measured["allreduce_over_nccl"].value, e.nccl_model_per_call
         if over is not None and model.value is not None and "nccl" in at.implementations:
