@@ -50,6 +50,8 @@ def test_the_range_at_another_depth_holds_for_every_chain(conditional: list[floa
 
 def test_what_is_no_chain_abstains() -> None:
     assert acceptance.at_other_depth(5.0, 3, 2).value is None
+    with pytest.raises(ValueError, match="at least one"):
+        acceptance.from_first([], 2)
     assert acceptance.constant_rate(5.0, 3) is None
     with pytest.raises(ValueError, match="between 0 and 1"):
         acceptance.from_conditional([1.2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from profkit.errors import UsageError
 from profkit.projection import Change, DepthSweep, Projector, project, sweep_depth
 from profkit.projection.sweep import required_gain
 from profkit.reports.whatif import sweep_verdict
+from profkit.speculation.acceptance import from_first
 from tests.paths import ROOT, SAMPLES
 from tests.plan_data import log_only, sample, with_facts
 
@@ -66,6 +68,27 @@ def test_the_marginal_rule(accept_len: float, cycle: float, cost: float, gain: f
     needed = required_gain(accept_len, cycle, cost)
     assume(abs(gain - needed) > 1e-9)
     assert (gain > needed) == ((accept_len + gain) / (cycle + cost) > accept_len / cycle)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.integers(0, 6))
+def test_what_is_given_of_the_acceptance_bounds_the_rest(conditional: list[float], given_of: int) -> None:
+    rates = list(itertools.accumulate(conditional, operator.mul))
+    found = from_first(rates[: max(given_of, 1)], len(rates))
+    low, high = (found.low, found.high) if found.low is not None else (found.value, found.value)
+    assert low is not None
+    assert high is not None
+    assert low - 1e-9 <= found.require() <= high + 1e-9
+    assert low - 1e-9 <= 1.0 + sum(rates) <= high + 1e-9
+    assert from_first([0.6, 0.3], 4).require() == pytest.approx(1.0 + 0.6 + 0.3 + 0.15 + 0.075)
+
+
+def test_acceptance_of_some_drafts_is_not_ignored() -> None:
+    found = project(sample("eagle3"), sample("baseline"), Change(acceptance=(0.6, 0.2))).accept_len_after
+    assert found.low == pytest.approx(1.8)
+    assert found.high == pytest.approx(2.0)
+    assert found.require() == pytest.approx(1.8 + 0.2 / 3)
+    silent = with_facts(sample("eagle3"), speculative__num_draft_tokens=None)
+    assert project(silent, None, Change(acceptance=(0.6, 0.2))).accept_len_after.value is None
 
 
 def test_depth_pays_only_where_a_call_is_cheap() -> None:

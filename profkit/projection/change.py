@@ -19,8 +19,8 @@ class Change:
     ``allreduce_curve``: the same as a curve over the message size; needs message sizes. ``wait_us``: wait of those
     calls. ``accept_len``: tokens per request and cycle. ``draft_tokens``: verified rows per request. ``acceptance``:
     share of cycles in which the first, second ... draft is accepted, which makes the accept length of other draft
-    tokens exact. ``idle``: share of today's idle time that stays, 0 to 1. ``compute_scale``: factor on compute per
-    phase.
+    tokens exact as far as they are given, and bounds it beyond. ``idle``: share of today's idle time that stays, 0 to
+    1. ``compute_scale``: factor on compute per phase.
     """
 
     allreduce_us: float | None = None

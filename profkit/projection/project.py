@@ -14,7 +14,7 @@ from profkit.projection.model import Cases, make_cases
 from profkit.projection.result import Alone, ArmProjection, Projection, bounds
 from profkit.quantity import Quantity
 from profkit.speculation import arm as arms
-from profkit.speculation.acceptance import at_other_depth, from_unconditional
+from profkit.speculation.acceptance import at_other_depth, from_first
 from profkit.speculation.arm import Arm
 
 EXACT = "everything that the change does not name stays as measured"
@@ -80,9 +80,10 @@ def _accept_len(run: RunAnalysis, arm: Arm, change: Change) -> Quantity:
         return Quantity(change.accept_len, "tokens", "modelled", "given")
     old = run.facts.integer("speculative.num_draft_tokens")
     rows = change.draft_tokens or old
-    if change.acceptance is not None and rows is not None and len(change.acceptance) >= rows - 1:
-        value = from_unconditional(change.acceptance[: rows - 1])
-        return Quantity(value, "tokens", "modelled", "1 + sum of the given acceptance per position")
+    if change.acceptance:
+        if rows is None:
+            return Quantity.unknown("tokens", "the run's own number of draft tokens is not stated")
+        return from_first(change.acceptance, rows - 1)
     if change.draft_tokens is None or arm.accept_len.value is None:
         return arm.accept_len
     if old is None:

@@ -32,6 +32,26 @@ def from_unconditional(rates: Sequence[float]) -> float:
     return 1.0 + sum(rates)
 
 
+def from_first(rates: Sequence[float], drafts: int) -> Quantity:
+    """The accept length of ``drafts`` drafts of which the first ones have the unconditional acceptance ``rates``.
+
+    Exact when all are given. A later draft is never accepted more often than the last given one, which bounds the rest;
+    the value is that of the last conditional acceptance going on. Raises ``ValueError`` for no rate or one outside
+    [0, 1].
+    """
+    if not rates:
+        raise ValueError("at least one rate is needed")
+    known = from_unconditional(rates[:drafts])
+    missing = drafts - len(rates)
+    if missing <= 0:
+        return Quantity(known, "tokens", "modelled", "1 + sum of the given acceptance per position")
+    last, before = rates[-1], rates[-2] if len(rates) > 1 else 1.0
+    rest = last * (from_constant(last / before, missing) - 1.0) if before else 0.0
+    high = known + missing * last
+    text = f"given acceptance of {len(rates)} of {drafts} drafts; range: none of the others, or all as the last given"
+    return Quantity(min(known + rest, high), "tokens", "modelled", text, known, high, "model")
+
+
 def from_constant(rate: float, drafts: int) -> float:
     """E = (1 - a^(g+1)) / (1 - a) for the same conditional acceptance at every position (Leviathan et al.,
     2211.17192)."""
