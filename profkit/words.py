@@ -54,3 +54,8 @@ def headline_part(phase: Phase, activity: Activity) -> HeadlinePart:
     if phase in ("verify", "accept", "decode"):
         return "verify_compute"
     return "other" if phase == "other" else "unlabelled"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 launch``, ``6 launches``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

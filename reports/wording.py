@@ -9,6 +9,7 @@ from profkit.attribution.result import Attribution, CollectiveSummary, CycleSumm
 from profkit.comparison.result import MetricComparison, Verdict
 from profkit.reports.palette import HEADLINE_NAMES
 from profkit.words import HeadlinePart
+from profkit.words import count as count
 
 VERDICTS: Final[Mapping[Verdict, str]] = {
     "better": "Better",
@@ -68,11 +69,6 @@ def percent(share: float | None, *, signed: bool = True) -> str:
 def p_value(p: float | None) -> str:
     """A p value with two significant digits."""
     return NOT_KNOWN if p is None else f"{p:.2g}" if p >= 0.0001 else "< 0.0001"
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """``1 launch``, ``6 launches``."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def launches(number: int) -> str:

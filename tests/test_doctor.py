@@ -140,7 +140,7 @@ def test_another_system_is_no_baseline(other: dict[str, str], words: str) -> Non
     ("contexts", "words"),
     [
         ({1: 100.0, 4: 90.0}, "at batch size 1, but contexts differ by more than 20 %: 900 and 100 tokens"),
-        ({}, "the context length at 1 running request(s) is not logged"),
+        ({}, "the context length at 1 running request is not logged"),
     ],
 )
 def test_other_contexts_are_another_load(contexts: dict[int, float], words: str) -> None:

@@ -83,7 +83,7 @@ def test_without_any_trace_there_is_none() -> None:
 def test_traces_of_another_load_are_named_with_theirs() -> None:
     run = on_cpu()
     shown = "the 2 traces, recorded without a GPU, show batch size 4"
-    assert why_untraced(run, 64) == f"{shown}, and most steady lines of the log 64 running request(s)"
+    assert why_untraced(run, 64) == f"{shown}, and most steady lines of the log 64 running requests"
 
 
 def test_the_page_says_it_in_its_head_and_draws_no_gpu_host() -> None:

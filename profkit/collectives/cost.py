@@ -14,6 +14,7 @@ import numpy as np
 
 from profkit.quantity import Quantity
 from profkit.rules import load_rules
+from profkit.words import count
 
 KIB = 1024.0
 
@@ -62,7 +63,7 @@ def nccl_latencies(ranks: int, link: str, version: str | None = None) -> tuple[N
     """
     table = _table(version)
     if table is None or link not in table["hop_us"] or ranks < 2:
-        raise ValueError(f"NCCL's table has no entry for {ranks} rank(s) over {link}")
+        raise ValueError(f"NCCL's table has no entry for {count(ranks, 'rank')} over {link}")
     found = []
     for algorithm, protocol in product(("ring", "tree"), ("LL", "LL128", "Simple")):
         hop = table["hop_us"][link].get(algorithm, {}).get(protocol)

@@ -9,6 +9,7 @@ from profkit.attribution.result import Attribution
 from profkit.planning.checks import Check
 from profkit.planning.situation import Situation
 from profkit.speculation import arm as arms
+from profkit.words import count
 
 PROFILE = (
     "export SGLANG_TORCH_PROFILER_DIR=traces  # before the server starts\n"
@@ -122,7 +123,9 @@ def limits(at: Situation, checks: tuple[Check, ...]) -> tuple[Limit, ...]:
         )
     if at.economics.by_load and len(at.economics.by_load) == 1:
         load = at.economics.by_load[0].running_req
-        found.append(Limit(f"other loads than {load} running request(s)", "both runs were measured at this load only"))
+        found.append(
+            Limit(f"other loads than {count(load, 'running request')}", "both runs were measured at this load only")
+        )
     abstained = [c.title for c in checks if c.state == "abstain"]
     if abstained:
         found.append(Limit(f"checks without inputs: {'; '.join(abstained)}", "see section 7"))

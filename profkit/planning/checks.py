@@ -10,6 +10,7 @@ from profkit.analysis import RunAnalysis
 from profkit.comparison.system import compare_systems, system_of
 from profkit.planning.situation import Situation
 from profkit.speculation import arm as arms
+from profkit.words import count
 
 CheckState: TypeAlias = Literal["pass", "fail", "abstain"]
 # NCCL's latency model has no size term, so a call may cost somewhat more than its slowest protocol.
@@ -182,7 +183,7 @@ def same_load(at: Situation) -> Check:
     mine, theirs = at.economics.candidate.row, base.row
     if mine is None or theirs is None:
         return _abstain(name, title, base.cycle.source)
-    sentence = f"{mine.running_req} running request(s) on both"
+    sentence = f"{count(mine.running_req, 'running request')} on both"
     if mine.context_tokens and theirs.context_tokens:
         sentence += f", contexts {mine.context_tokens:.0f} and {theirs.context_tokens:.0f} tokens"
     return Check(name, title, "pass", sentence, {"running_req": float(mine.running_req)})

@@ -10,7 +10,7 @@ from profkit.analysis import RunAnalysis
 from profkit.collectives.cost import SizeLatency, fit_size_latency
 from profkit.projection.change import Change
 from profkit.speculation.roofline import forward_floor
-from profkit.words import TARGET_FORWARD_PHASES
+from profkit.words import TARGET_FORWARD_PHASES, count
 
 # Algorithms whose draft is a chain of forwards, one per drafted token after the first two rows.
 CHAIN_DRAFTERS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
@@ -121,7 +121,7 @@ def _draft_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tu
     if old <= 2:
         return 1.0, 1.0, 1.0
     factor = max(new - 2, 0) / (old - 2)
-    notes.append(f"a chain of {new} rows drafts with {max(new - 2, 0)} forward(s) instead of {old - 2}")
+    notes.append(f"a chain of {new} rows drafts with {count(max(new - 2, 0), 'forward')} instead of {old - 2}")
     # Metadata and the tree build come once, however many forwards there are.
     return factor, factor, (factor + 1) / 2 if factor < 1 else factor
 

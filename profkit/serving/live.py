@@ -241,8 +241,9 @@ class Monitor:
     def _events(self, batch: pa.RecordBatch) -> None:
         for row in batch.to_pylist():
             if row["kind"] == "retraction":
-                count = dict(row["fields"] or ()).get("retracted_reqs", "some")
-                self._raise("retraction", row, f"the KV cache ran full and {count} request(s) were put back")
+                number = str(dict(row["fields"] or ()).get("retracted_reqs", "some"))
+                requests = "1 request was" if number == "1" else f"{number} requests were"
+                self._raise("retraction", row, f"the KV cache ran full and {requests} put back")
             elif row["kind"] in _FAULTS:
                 error = dict(row["fields"] or ())
                 detail = f": {error['type']}: {error.get('message', '')}" if error.get("type") else ""

@@ -13,7 +13,7 @@ from profkit.analysis import RunAnalysis
 from profkit.attribution.result import BatchSummary, CollectiveSummary, CycleSummary
 from profkit.quantity import Quantity
 from profkit.serving.result import BatchRow, ServerSummary, Spread
-from profkit.words import TARGET_FORWARD_PHASES
+from profkit.words import TARGET_FORWARD_PHASES, count
 
 # Both arms are compared at equal running requests per DP rank, and contexts this close.
 CONTEXT_TOLERANCE = 0.20
@@ -77,7 +77,7 @@ def commonest(analysis: RunAnalysis) -> BatchRow | None:
 def other_context(running_req: int, mine: float | None, theirs: float | None) -> str:
     """Why two context lengths (tokens per request) at one load cannot be compared; empty where they can."""
     if mine is None or theirs is None:
-        return f"the context length at {running_req} running request(s) is not logged"
+        return f"the context length at {count(running_req, 'running request')} is not logged"
     if abs(mine - theirs) > CONTEXT_TOLERANCE * max(mine, theirs):
         return f"contexts differ by more than 20 %: {mine:.0f} and {theirs:.0f} tokens per request"
     return ""
@@ -90,7 +90,7 @@ def matching(analysis: RunAnalysis, other: BatchRow) -> tuple[BatchRow | None, s
             continue
         why = other_context(row.running_req, row.context_tokens, other.context_tokens)
         return (None, why) if why else (row, "")
-    return None, f"{analysis.name} has no steady decode line at {other.running_req} running request(s)"
+    return None, f"{analysis.name} has no steady decode line at {count(other.running_req, 'running request')}"
 
 
 def _accept_len(row: BatchRow, server: ServerSummary, source: str) -> Quantity:
@@ -128,9 +128,8 @@ def why_untraced(analysis: RunAnalysis, running_req: int | None) -> str:
         return f"{these} show{'s' * one} no complete decode cycle"
     sizes = sorted({b.batch_size for b in attribution.by_batch if b.batch_size is not None})
     shown = ", ".join(map(str, sizes)) or str(attribution.cycle.batch_size)
-    return (
-        f"{these} show{'s' * one} batch size {shown}, and most steady lines of the log {running_req} running request(s)"
-    )
+    load = "another load" if running_req is None else count(running_req, "running request")
+    return f"{these} show{'s' * one} batch size {shown}, and most steady lines of the log {load}"
 
 
 def _trace_cycle(analysis: RunAnalysis, running_req: int | None) -> Quantity:
@@ -154,7 +153,7 @@ def make_arm(analysis: RunAnalysis, row: BatchRow | None, why_not: str = "") -> 
             analysis.name, None, unknown("ms", why), unknown("tok/s", why), unknown("tokens", why), trace_cycle,
             unknown("ratio", why), None,
         )  # fmt: skip
-    source = f"{analysis.name}: {row.lines} steady decode lines at {row.running_req} running request(s)"
+    source = f"{analysis.name}: {count(row.lines, 'steady decode line')} at {count(row.running_req, 'running request')}"
     accept = _accept_len(row, server, source)
     speed = row.gen_throughput_tok_s.mean
     if speed is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profkit.quantity import Quantity
 from profkit.run import Facts
+from profkit.words import count
 
 # Gate, up and down projections of an expert.
 MATRICES_PER_EXPERT = 3
@@ -90,5 +91,5 @@ def forward_floor(facts: Facts, rows: int, kv_tokens: float | None = None) -> Qu
     if kv_bytes is not None and kv_tokens is not None:
         floor += kv_bytes * kv_tokens / (bandwidth * 1e9) * 1e3
         cached = f"{kv_bytes * kv_tokens / 1e9:.2f} GB of KV cache per GPU"
-    text = f"{read / 1e9:.1f} GB of weights for {rows} row(s) over {gpus:g} x {bandwidth:g} GB/s, {cached}"
+    text = f"{read / 1e9:.1f} GB of weights for {count(rows, 'row')} over {gpus:g} x {bandwidth:g} GB/s, {cached}"
     return Quantity(floor, "ms", "modelled", text)
