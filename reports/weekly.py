@@ -213,7 +213,7 @@ def parts(report: Weekly) -> dict[str, object]:
     rows = report.configurations
     return {
         "report": report,
-        "headlines": [_headline(r) for r in rows],
+        "headlines": [(title, word, said[:1].upper() + said[1:]) for title, word, said in map(_headline, rows)],
         "events": [event_line(e, evidence=True) for r in rows for e in r.events if not _told(r, e)],
         "changed": any(r.events for r in rows),
         "kept": KEPT,

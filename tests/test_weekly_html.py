@@ -60,7 +60,8 @@ def test_the_numbers_are_weekly_json_s(week: str) -> None:
     shown = " ".join("".join(reader.text).split())
     charts = json.loads(reader.scripts[0])["charts"]
     for row, told in zip(document["configurations"], charts, strict=True):
-        assert f"{VERDICTS[row['verdict']]}. {row['sentence']}" in shown
+        sentence = row["sentence"]
+        assert f"{VERDICTS[row['verdict']]}. {sentence[0].upper()}{sentence[1:]}" in shown
         primary = row["metrics"][0]
         if primary["change_percent"] is not None:
             assert percent(primary["change_percent"] / 100) in shown
