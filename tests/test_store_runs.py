@@ -345,3 +345,15 @@ def test_the_record_keeps_its_contract(tmp_path: Path) -> None:
         record = add_run(tmp_path / "s", analysis("a", 60.0, traced=traced)).record
         document = json.loads((tmp_path / "s" / "runs" / record.id / "run.json").read_text(encoding="utf-8"))
         jsonschema.validate(document, schema)
+
+
+def test_a_record_with_a_count_that_cannot_be_is_damaged(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    run = add_run(root, analysis("a", 60.0)).record.id
+    path = root / "runs" / run / "run.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["quality"]["cycles"] = 10**30
+    path.write_text(json.dumps(document))
+    store = Store.open(root)
+    assert store.records() == []
+    assert "damaged run record" in store.problems[0]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,9 @@ def record_from_json(data: bytes, path: Path) -> RunRecord:
             raise InputError(f"{path}: schema {schema!r} is not {RUN_SCHEMA!r}; update profkit to read it")
         record = msgspec.json.decode(data, type=RunRecord)
         monday(record.week)
+        counts = (getattr(record.quality, field.name) for field in fields(record.quality))
+        if any(isinstance(count, int) and not 0 <= count < 2**63 for count in counts):
+            raise ValueError("quality holds a count that cannot be")
     except (ValueError, RecursionError, UsageError) as error:
         raise InputError(f"{path}: damaged run record ({error}); remove its folder and add the run again") from error
     if record.id != path.parent.name:
