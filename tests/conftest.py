@@ -7,14 +7,15 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.paths import ROOT
 
-# Examples that failed are remembered in the checkout, where it can be written.
-settings.register_profile("read_only", database=None)
-if not os.access(ROOT, os.W_OK):
-    settings.load_profile("read_only")
+# A time limit per example would be a test of the machine. Examples that failed are remembered in the checkout, where it
+# can be written.
+settings.register_profile("any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("read_only", settings.get_profile("any_machine"), database=None)
+settings.load_profile("any_machine" if os.access(ROOT, os.W_OK) else "read_only")
 
 
 @pytest.fixture(scope="session", autouse=True)

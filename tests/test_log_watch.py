@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -169,16 +171,27 @@ def test_following_nothing_is_an_error(tmp_path: Path) -> None:
         Follower(tmp_path / "none.log")
 
 
-def _watch(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "profkit", "watch", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+Watch: TypeAlias = Callable[..., subprocess.Popen[str]]
 
 
-def test_command_follows_and_stops_when_idle(tmp_path: Path) -> None:
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Starts ``profkit watch``; whatever becomes of the test, none outlives it."""
+    started = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "profkit", "watch", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_command_follows_and_stops_when_idle(watch: Watch, tmp_path: Path) -> None:
     path, base = tmp_path / "server.log", tmp_path / "base.log"
     path.write_text(START + "".join(decode(s) for s in range(10)))
     base.write_text(
@@ -187,7 +200,7 @@ def test_command_follows_and_stops_when_idle(tmp_path: Path) -> None:
             decode(s, accept=1.0, speed=82.0).replace("accept len: 1.00, accept rate: 0.00, ", "") for s in range(9)
         )
     )
-    running = _watch(
+    running = watch(
         str(path),
         "--baseline",
         str(base),
@@ -198,7 +211,7 @@ def test_command_follows_and_stops_when_idle(tmp_path: Path) -> None:
         "--every",
         "0",
         "--stop-after-idle",
-        "1",
+        "5",  # a loaded machine may need a while to write the rest
     )
     assert running.stdout is not None
     first = json.loads(running.stdout.readline())
@@ -213,10 +226,10 @@ def test_command_follows_and_stops_when_idle(tmp_path: Path) -> None:
     assert documents[-1]["line"] == 21
 
 
-def test_interrupt_ends_cleanly(tmp_path: Path) -> None:
+def test_interrupt_ends_cleanly(watch: Watch, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(START + decode(1))
-    running = _watch(str(path), "--interval", "0.05")
+    running = watch(str(path), "--interval", "0.05")
     assert running.stdout is not None
     assert running.stderr is not None
     assert "60.0 tok/s" in running.stdout.readline()
@@ -228,10 +241,10 @@ def test_interrupt_ends_cleanly(tmp_path: Path) -> None:
     assert "Traceback" not in out + errors
 
 
-def test_wrong_baseline_is_wrong_usage(tmp_path: Path) -> None:
+def test_wrong_baseline_is_wrong_usage(watch: Watch, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text(START)
-    running = _watch(str(path), "--baseline", "no-such")
+    running = watch(str(path), "--baseline", "no-such")
     _, errors = running.communicate(timeout=60)
     assert running.returncode == 2
     assert run(["watch", str(path), "--format", "csv"]) == 2
