@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -249,3 +250,22 @@ def test_wrong_baseline_is_wrong_usage(watch: Watch, tmp_path: Path) -> None:
     assert running.returncode == 2
     assert run(["watch", str(path), "--format", "csv"]) == 2
     assert "neither a positive number" in errors
+
+
+def test_what_can_never_be_followed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, packed = tmp_path / "a.trace.json.gz", tmp_path / "server.log.gz"
+    trace.write_bytes(gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'))
+    packed.write_bytes(gzip.compress((START + decode(1)).encode()))
+    for path, why in ((trace, "a trace, which cannot be followed"), (packed, "packed, so no server is writing it")):
+        assert run(["watch", str(path), "--stop-after-idle", "0"]) == 3
+        assert capsys.readouterr().err.startswith(f"profkit: {path}: {why}")
+
+
+@pytest.mark.parametrize(("text", "said"), [("", True), ("no such line\n", True), (START + decode(1), False)])
+def test_a_log_without_decode_lines_is_followed_and_said(
+    text: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(text)
+    assert run(["watch", str(log), "--stop-after-idle", "0"]) == 0
+    assert ("no decode line yet" in capsys.readouterr().err) == said

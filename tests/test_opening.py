@@ -13,6 +13,8 @@ import zstandard
 from profkit.errors import InputError
 from profkit.parsers import opening
 from profkit.parsers.opening import ByteSource
+from profkit.parsers.trace import read_traces
+from tests.paths import SAMPLES
 
 TEXT = b"".join(b"[2026-01-02 03:04:05] line %d\n" % n for n in range(20_000))
 
@@ -117,3 +119,14 @@ def test_empty(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"")
     assert read(path) == (b"", [])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_log_given_as_a_trace_is_called_a_log(packed: bool, tmp_path: Path) -> None:
+    log = (SAMPLES / "kimi-k2.5-tp8" / "eagle3" / "server.log").read_bytes()
+    path = tmp_path / ("server.log.gz" if packed else "server.log")
+    path.write_bytes(gzip.compress(log) if packed else log)
+    with pytest.raises(
+        InputError, match=r"server\.log(\.gz)?: holds a server log and no trace; `profkit parse` reads it"
+    ):
+        read_traces([str(path)])

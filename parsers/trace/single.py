@@ -99,12 +99,26 @@ def read_file(
     found = ranks.finished()
     if not any(c.events for c in found.values()):
         what = "all of its events are damaged" if document.problems else "its traceEvents is empty"
-        raise InputError(f"{label}: {what}; record the trace again")
+        raise InputError(_log_instead(path, label) or f"{label}: {what}; record the trace again")
     problems = tuple(document.problems)
     return tuple(
         _trace(label, rank, columns, document.metadata, problems, document.truncated, size, content_key, options)
         for rank, columns in found.items()
     )
+
+
+def _log_instead(path: Path | str, label: str) -> str | None:
+    """What to say of a log that was given as a trace: lines of a server's log begin with a bracket as JSON does."""
+    from profkit.parsers.discovery import WORDS
+    from profkit.parsers.sniff import content_of
+
+    try:
+        content = content_of(path)
+    except (InputError, OSError):
+        return None
+    if content not in ("server", "bench", "nccl"):
+        return None
+    return f"{label}: holds {WORDS[content]} and no trace; `profkit parse` reads it"
 
 
 def _trace(

@@ -61,12 +61,14 @@ def watch(
         raise UsageError(f"a followed log has no {form} form; choose table, json or jsonl")
     if log == "-":
         raise UsageError("a pipe cannot be followed; give the name of the log file")
+    _refuse_other_files(log)
     follower = Follower(log)
     view = _View(as_json=as_json or form is not Format.TABLE, every=every)
     monitor = Monitor(_baseline(baseline))
     try:
         reader = _catch_up(follower, monitor, LogReader(log))
-        Messages(quiet).note(f"following {log}; Ctrl-C ends it")
+        empty = "" if monitor.status() is not None else ", in which there is no decode line yet"
+        Messages(quiet).note(f"following {log}{empty}; Ctrl-C ends it")
         view.show(monitor, [], force=True)
         _follow(follower, monitor, reader, view, interval, idle)
     except KeyboardInterrupt:
@@ -75,6 +77,31 @@ def watch(
     finally:
         follower.close()
     view.close()
+
+
+# How gzip, zstd, zip, bzip2 and xz begin.
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")
+
+
+def _refuse_other_files(log: str) -> None:
+    """A trace and a packed log never grow into lines that could be followed.
+
+    Raises:
+        InputError: it is one of them.
+    """
+    from profkit.errors import InputError
+    from profkit.parsers.sniff import is_trace
+
+    try:
+        with Path(log).open("rb") as file:
+            packed = file.read(6).startswith(PACKED)
+        trace = is_trace(log)
+    except (InputError, OSError):
+        return  # the follower says what is wrong with it, and waits for the lines of an empty file
+    if trace:
+        raise InputError(f"{log}: a trace, which cannot be followed; `profkit attribute` reads it")
+    if packed:
+        raise InputError(f"{log}: packed, so no server is writing it; `profkit parse` reads it")
 
 
 def _catch_up(follower: Follower, monitor: Monitor, reader: LogReader) -> LogReader:
