@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from profkit.escape import markdown, visible
 from profkit.reports.ansi import COLOUR, PLAIN, SIGNS, Style
+from profkit.reports.wording import count
 from profkit.run import release_span
 from profkit.serving.result import BatchRow, LogSummary, ServerSummary, Spread
 
@@ -56,7 +57,7 @@ def _server(server: ServerSummary, style: Style) -> str:
     if decode.lines:
         lines += [f"  {name:<16} {text}" for name, text in _figures(server)] + _shape(server)
     else:
-        lines.append("  No decode line: the server answered nothing, or the log ends before it did.")
+        lines.append(f"  No decode line{_instead(server)}")
     if server.by_batch:
         lines += ["", *_batch_table(server.by_batch, speculative=server.speculative is not False)]
     happened = _events(server)
@@ -73,6 +74,14 @@ def _server(server: ServerSummary, style: Style) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def _instead(server: ServerSummary) -> str:
+    """What a log without decode lines shows of the server."""
+    prompts = server.prefill.get("lines")
+    if not prompts:
+        return ": the server answered nothing, or the log ends before it did."
+    return f", but {count(int(prompts), 'prefill line')}: a prefill server's log, or an excerpt of one."
+
+
 def _title(server: ServerSummary) -> str:
     model = visible(PurePath(server.model).name, 80) if server.model else "unknown model"
     if server.algorithm:
@@ -80,7 +89,7 @@ def _title(server: ServerSummary) -> str:
     elif server.speculative is False:
         how = "no speculation"
     else:
-        how = "speculation" if server.speculative else "speculation unknown"
+        how = "speculation of a kind not stated" if server.speculative else "speculation unknown"
     return f"{model}, {how}"
 
 
@@ -202,7 +211,9 @@ LONGEST_WHOLE = 1e15
 def _bench_value(value: object) -> str:
     if not isinstance(value, float | int):
         return visible(str(value), 40)
-    return str(int(value)) if abs(value) < LONGEST_WHOLE and value == int(value) else number(value)
+    if abs(value) < LONGEST_WHOLE and value == int(value):
+        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return number(value)
 
 
 def as_markdown(summary: LogSummary) -> str:

@@ -237,3 +237,45 @@ def test_a_log_without_a_figure_says_so(tmp_path: Path, capsys: pytest.CaptureFi
         assert run(["parse", str(path), "--format", form]) == 0
         *_, last = capsys.readouterr().out.splitlines()
         assert last.startswith("Nothing to summarise: ")
+
+
+def said_of(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    log = tmp_path / "server.log"
+    log.write_text(text)
+    assert run(["parse", str(log)]) == 0
+    return capsys.readouterr().out
+
+
+BATCH = "[2026-01-02 03:00:0{0}] {1} batch, "
+PREFILL = BATCH + "#new-seq: 1, #new-token: 90, #cached-token: 0, token usage: 0.10, #running-req: 0, #queue-req: 0\n"
+DECODE = BATCH + (
+    "#running-req: 1, #token: 900, token usage: 0.10, accept len: 2.00, accept rate: 0.33, cuda graph: True, "
+    "gen throughput (token/s): 60.00, #queue-req: 0\n"
+)
+
+
+def test_a_log_of_prefills_is_not_said_to_have_answered_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = said_of("".join(PREFILL.format(i, "Prefill") for i in range(2)), tmp_path, capsys)
+    assert "No decode line, but 2 prefill lines: a prefill server's log, or an excerpt of one." in out
+
+
+def test_one_line_is_spoken_of_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said_of(PREFILL.format(1, "Prefill") + DECODE.format(2, "Decode"), tmp_path, capsys)
+    assert "The only decode line follows a prefill or an idle time, or lies in a profiling window" in out
+    assert out.startswith("unknown model, speculation of a kind not stated\n")
+    broken = DECODE.format(3, "Decode").replace("60.00", "-60.00")
+    out = said_of("".join(DECODE.format(i, "Decode") for i in range(3)) + broken, tmp_path, capsys)
+    assert "batch lines not read: gen throughput (token/s) is below zero (1, first at line 4)" in out
+
+
+def test_whole_numbers_of_a_benchmark_are_written_as_others_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = json.loads((SAMPLES / "kimi-k2.5-tp8" / "eagle3" / "bench.jsonl").read_text().splitlines()[0])
+    (tmp_path / "bench.jsonl").write_text(json.dumps(sample | {"output_throughput": 1116.0, "mean_ttft_ms": 6316.04}))
+    assert run(["parse", str(tmp_path / "bench.jsonl")]) == 0
+    shown = capsys.readouterr().out.replace("\N{NARROW NO-BREAK SPACE}", "_")
+    assert "output tok/s 1_116 ·" in shown
+    assert "mean TTFT ms 6_316 ·" in shown

@@ -104,8 +104,8 @@ class LogReader:
             found.append(Problem("cut_benchmark", 1, "the last benchmark result is cut", None))
         if not self.damaged:
             return found
-        reasons = ", ".join(f"{why} ({n})" for why, n in sorted(self.damaged.items(), key=lambda x: (-x[1], x[0]))[:5])
-        count = sum(self.damaged.values())
+        count, kinds = sum(self.damaged.values()), sorted(self.damaged.items(), key=lambda x: (-x[1], x[0]))
+        reasons = ", ".join(f"{why} ({n})" if len(kinds) > 1 else why for why, n in kinds[:5])
         detail = f"batch lines not read: {reasons}"
         return [*found, Problem("damaged_batch_line", count, detail, f"line {self._first_damaged}")]
 

@@ -78,11 +78,13 @@ def decode_findings(summary: ServerSummary, file: str, table: pa.Table) -> list[
 def _nothing_steady(summary: ServerSummary, lines: _Lines) -> list[Finding]:
     if lines.steady.any() or not lines.whole.any():
         return []
+    number = summary.decode.lines
+    which = "The only decode line follows" if number == 1 else f"All {number} decode lines follow"
     return [
         Finding(
             "no_steady_line",
             "warning",
-            f"All {summary.decode.lines} decode lines follow a prefill, an idle time or lie in a profiling window, so "
+            f"{which} a prefill or an idle time, or {'lies' if number == 1 else 'lie'} in a profiling window, so "
             "nothing can be averaged. Longer answers, or a smaller --decode-log-interval, give lines in between.",
             lines.places(lines.whole),
         )
