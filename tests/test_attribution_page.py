@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,15 @@ def test_widths_come_from_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setenv("NO_COLOR", "1")
     assert run(["attribute", str(EAGLE3), "-q"]) == 0
     assert "no room for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["attribute", str(EAGLE3)], ["parse", str(EAGLE3 / "server.log"), "-t", "decode"]])
+def test_no_terminal_gets_parquet(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run([*command, "-f", "parquet"]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, "name a file with --output" in shown.err) == ("", True)
+    assert run([*command, "-f", "parquet", "-q", "-o", str(tmp_path / "x.parquet")]) == 0
+    assert (tmp_path / "x.parquet").read_bytes()[:4] == b"PAR1"

@@ -7,7 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from profkit.errors import UsageError
 from profkit.files import naming, writing
+
+
+def refuse_terminal(form: str, output: Path | None) -> None:
+    """A terminal shows no Parquet, and obeys the control characters in it.
+
+    Raises:
+        UsageError: that is where the bytes would go.
+    """
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise UsageError("parquet is not for reading on a terminal; name a file with --output, or choose csv")
 
 
 def write(output: Path | None, produce: Callable[[IO[bytes]], Any], *, force: bool) -> None:

@@ -64,7 +64,10 @@ def attribute(
     verbose: VerboseOption = 0,
 ) -> None:
     """Split every decode cycle, on every rank, into draft, verify compute, all-reduce and idle."""
+    from profkit.cli.sinks import refuse_terminal
+
     form, table = _checked(form, table)
+    refuse_terminal(form, output)
     messages = Messages(quiet, verbose)
     one_folder = len(paths) == 1 and Path(paths[0]).is_dir()
     analysis, traces = (

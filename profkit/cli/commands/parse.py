@@ -54,10 +54,12 @@ def parse(
 ) -> None:
     """Read server logs of any SGLang release and say what the numbers mean."""
     from profkit.cli.inputs import expand
-    from profkit.cli.sinks import write
+    from profkit.cli.sinks import refuse_terminal, write
     from profkit.parsers.sniff import is_trace
 
     _check(form, table, plots)
+    if table is not None:
+        refuse_terminal(form, output)
     messages = Messages(quiet, verbose)
     files = expand(paths, messages.note)
     if len(files) == 1 and files[0] != "-" and is_trace(files[0]):

@@ -110,13 +110,14 @@ def _list(
     *,
     force: bool,
 ) -> None:
-    from profkit.cli.sinks import write
+    from profkit.cli.sinks import refuse_terminal, write
     from profkit.errors import UsageError
     from profkit.reports.runs import as_table, listing, terminal
     from profkit.store.reader import Selection
     from profkit.tableio import write_table
     from profkit.week import monday
 
+    refuse_terminal(form, output)
     if week is not None:
         monday(week)
     records = store.records(Selection(config, week, tag))
