@@ -177,7 +177,16 @@ class Dspark(Dflash):
             kernels = forward(self.c.drafter, 1, 8, 1, head=False)
             self.eager("draft_extend", EW, kernels[2], triton("_fused_kv_norm_rope_write_kernel", 4))
 
+    def prefill(self, tokens: int) -> None:
+        with self.m.frame(*self.fn(self.file, "_forward_prefill")):
+            super().prefill(tokens)
+
     def decode(self, bs: int) -> None:
+        with self.m.frame(*self.fn(self.file, "_forward_decode")):
+            self.step_of(bs)
+
+    def step_of(self, bs: int) -> None:
+        """_forward_decode."""
         part = "speculative/dspark_components/"
         self.eager(
             "draft",

@@ -12,6 +12,7 @@ import pytest
 
 from tests.independent_check import check, report, truth_windows
 from tests.independent_cycles import Case
+from tests.independent_found import FOUND
 from tests.independent_workers import simulate
 
 EVIDENCES = ("annotations", "stacks", "launches", "gpu_annotations", "gpu")
@@ -48,6 +49,7 @@ def _found_wrong_once() -> Iterator[tuple[str, Case]]:
     twice = (("d", 4),) * 3 + (("p", 300), ("d", 4), ("d", 4), ("p", 1024), ("d", 4), ("d", 4), ("d", 4))
     yield "none-0.5.9-launches-twice", Case("0.5.9", "none", "launches", ranks=2, layers=10, script=twice)
     yield "none-0.5.16-eager", Case("0.5.16", "none", "launches", target_graph=False, script=prompt)
+    yield from FOUND.items()
 
 
 def _eagle() -> Iterator[tuple[str, Case]]:
@@ -126,7 +128,7 @@ def test_split_as_the_source_launched_it(name: str) -> None:
     outcome = check(case)
     assert outcome.right, report(case, outcome)
     spans = case.release >= 11 and case.evidence in ("annotations", "stacks", "gpu_annotations")
-    told = case.mode != "none" or spans or case.evidence == "stacks"
+    told = case.mode != "none" or spans or case.evidence in ("stacks", "frames")
     assert (outcome.confidence > 0.99) == told  # plain decoding has no kernel that only it launches: a guess
     for rank in outcome.found.ranks:
         assert sum(ns or 0 for parts in rank.parts_ns.values() for ns in parts.values()) == rank.wall_ns

@@ -71,10 +71,10 @@ def rank_findings(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
             tuple(place(r) for r in cut),
             {"ops": sum(r.ops.shortened for r in cut), "claimed_s": claimed},
         )
-    hurt = [r for r in ranks if r.damaged_spans.found]
+    hurt = [r for r in ranks if r.damaged_spans.found or r.labels.damaged]
     if hurt:
-        found = sum(r.damaged_spans.found for r in hurt)
-        mended = sum(r.damaged_spans.mended for r in hurt)
+        found = sum(r.damaged_spans.found + r.labels.damaged for r in hurt)
+        mended = sum(r.damaged_spans.mended + r.labels.damaged for r in hurt)
         yield Finding(
             "annotations_damaged",
             "warning",

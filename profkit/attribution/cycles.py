@@ -22,8 +22,11 @@ PREFILL: Final = "prefill"
 WHOLE_SHARE: Final = 0.98
 # A label that only sizes and order of forwards gave counts so much in a cycle's confidence.
 GUESS_WEIGHT: Final = 0.5
-# So many ops at the begin of a first cycle are looked at for the one that begins all others.
-_FEW: Final = 4
+# Among so many ops at the begin of a first cycle those are looked for that begin all others.
+_FEW: Final = 8
+_BEGIN: Final = 3
+# So many later cycles are held against the first one.
+_LIKE: Final = 64
 DECODING: Final = (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE)
 
 
@@ -71,7 +74,8 @@ def find_cycles(ops: Ops, labels: Labels, *, cut_off: bool = False) -> Cycles:
     """
     stream = main_stream(ops, labels)
     sequence = ops.order[ops.stream[ops.order] == stream]
-    first, forward, used = _boundaries(sequence, labels, _anchors(sequence, labels.forward))
+    anchors = _anchors(sequence, labels.forward)
+    first, forward, used = _boundaries(sequence, labels, anchors)
     if not len(first):
         return _none(ops, labels, stream)
     start = ops.start[sequence[first]]
@@ -79,9 +83,11 @@ def find_cycles(ops: Ops, labels: Labels, *, cut_off: bool = False) -> Cycles:
     start, forward = start[keep], forward[keep]
     used = [u for u, k in zip(used, keep, strict=True) if k]
     op_cycle = np.searchsorted(start, ops.start, side="right") - 1
-    head = _head(ops, labels, int(start[0]))
+    head = _head(ops, labels, sequence[: first[0]])
     begins = [ops.name[sequence[at : at + _FEW]] for at in first[keep].tolist()]
-    kind = _kinds(ops, labels, op_cycle, forward, used, begins, seen_before=head is not None)
+    tails = np.array([tail for _, tail, _ in anchors], np.int64)[keep[: len(anchors)]]
+    begun = True if head is not None else _repeats(ops.name[sequence], labels.prefill[sequence], first[keep], tails)
+    kind = _kinds(ops, labels, op_cycle, forward, used, begins, begun=begun)
     batch = np.array([labels.batch[f] if f >= 0 else -1 for f in forward], np.int64)
     closed = False
     if len(start) == 1 and kind[0] == PARTIAL and not cut_off and _looks_whole(ops, labels, op_cycle):
@@ -98,10 +104,10 @@ def find_cycles(ops: Ops, labels: Labels, *, cut_off: bool = False) -> Cycles:
                   _words(used), closed)  # fmt: skip
 
 
-def _head(ops: Ops, labels: Labels, boundary: int) -> int | None:
-    """Where the remains of a cycle that began before the window start, if there are any."""
-    remains = (ops.start < boundary) & np.isin(labels.phase, DECODING) & ~labels.prefill
-    return int(ops.start[remains].min()) if remains.any() else None
+def _head(ops: Ops, labels: Labels, before: Ints) -> int | None:
+    """Where the remains of a cycle that began before the window start among the ops ``before`` the first boundary."""
+    remains = before[np.isin(labels.phase[before], DECODING) & ~labels.prefill[before]]
+    return int(ops.start[remains].min()) if len(remains) else None
 
 
 def _none(ops: Ops, labels: Labels, stream: int) -> Cycles:
@@ -178,19 +184,22 @@ def _kinds(
     used: list[int],
     begins: list[npt.NDArray[np.int32]],
     *,
-    seen_before: bool,
+    begun: bool | None,
 ) -> list[str]:
-    """Which cycles are whole. A first cycle is, if the end of one before it was seen, or if it lacks nothing.
+    """Which cycles are whole. A first cycle is, if its begin was seen, or where that is not known if it lacks nothing.
 
-    ``begins`` holds the names of the ops that begin each cycle.
+    ``begins`` holds the names of the ops that begin each cycle; ``begun`` says whether the first one's begin is among
+    the ops.
     """
     count = len(forward)
     kind = [COUNTED] * count
     for c in np.unique(op_cycle[labels.prefill & (op_cycle >= 0)]).tolist():
         kind[c] = PREFILL
     kind[-1] = PARTIAL
-    if count == 1 or kind[0] != COUNTED or seen_before:
+    if count == 1 or kind[0] != COUNTED:
         return kind
+    if begun is not None:
+        return kind if begun else [PARTIAL, *kind[1:]]
     batch = [labels.batch[f] if f >= 0 else -1 for f in forward]
     like = [i for i in range(1, count - 1) if batch[i] == batch[0] and kind[i] == COUNTED]
     few = bool(like) and _lacks(ops, labels, op_cycle, count, like, begins)
@@ -202,20 +211,46 @@ def _kinds(
     return kind
 
 
+def _repeats(name: npt.NDArray[np.int32], prefill: Bools, first: Ints, tails: Ints) -> bool | None:
+    """Whether the recording holds the begin of its first cycle, by later cycles that repeat it kernel by kernel.
+
+    ``first`` and ``tails`` are positions of the first op of each cycle and of the last of its forward. ``None`` where
+    no cycle repeats it back to its begin or to that of the recording.
+    """
+    recorded = name[: tails[0] + 1] if len(tails) else name[:0]
+    best: list[tuple[int, int]] = []
+    for begin, tail in zip(first[1 : len(tails)].tolist()[:_LIKE], tails[1:].tolist(), strict=False):
+        if prefill[begin : tail + 1].any():
+            continue
+        theirs = name[max(tail + 1 - len(recorded), 0) : tail + 1]
+        other = np.flatnonzero(theirs[::-1] != recorded[::-1][: len(theirs)])
+        alike = int(other[0]) if len(other) else len(theirs)
+        best.append((alike, tail + 1 - begin))
+    most = max((alike for alike, _ in best), default=0)
+    wanted = [whole for alike, whole in best if alike == most]
+    if wanted and most >= max(wanted):
+        return True
+    return False if wanted and most == len(recorded) else None
+
+
 def _lacks(
     ops: Ops, labels: Labels, op_cycle: Ints, count: int, like: list[int], begins: list[npt.NDArray[np.int32]]
 ) -> bool:
     """Whether the first cycle lacks kernels of forwards that those like it have: any, where those all agree.
 
-    Where they differ in number, a cycle that begins with another op than all others do lacks its first ones.
+    Where they differ in number, a cycle that begins with other ops than all others do lacks its first ones.
     """
     working = (op_cycle >= 0) & np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND, DECODE)) & (ops.activity != MEMORY)
     number = np.bincount(op_cycle[working], minlength=count)
     if len(like) > 1 and len(set(number[like].tolist())) == 1:
         return bool(number[0] < number[like[0]])
-    usual = {int(names[0]) for names in begins[1:]}
-    odd = len(usual) == 1 and len(begins) > 2 and not usual & set(begins[0].tolist())
+    usual = {tuple(names[:_BEGIN].tolist()) for names in begins[1:]}
+    odd = len(usual) == 1 and len(begins) > 2 and not _holds(begins[0].tolist(), *usual)
     return odd or bool(number[0] < WHOLE_SHARE * float(np.median(number[like])))
+
+
+def _holds(names: list[int], wanted: tuple[int, ...]) -> bool:
+    return any(tuple(names[i : i + len(wanted)]) == wanted for i in range(len(names)))
 
 
 def _unlinked(ops: Ops, where: Bools) -> bool:
@@ -228,9 +263,8 @@ def _looks_whole(ops: Ops, labels: Labels, op_cycle: Ints) -> bool:
     seen = set(np.unique(labels.phase[inside]).tolist())
     if VERIFY in seen and not seen & {ACCEPT, DRAFT_EXTEND}:
         return False
-    linked = (ops.launch_ns >= 0).any()
     lasts = bool((ops.end[inside] > ops.start[inside].min()).any())
-    return lasts and not labels.prefill[inside].any() and not (linked and _unlinked(ops, inside))
+    return lasts and not labels.prefill[inside].any() and not _unlinked(ops, inside)
 
 
 def _confidence(ops: Ops, labels: Labels, op_cycle: Ints, count: int) -> npt.NDArray[np.float64]:

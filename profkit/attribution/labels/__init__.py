@@ -38,7 +38,8 @@ class Labels:
     ``forward`` numbers the instances of the target model's forward; -1 elsewhere. ``batch[f]`` is the number of
     requests of forward ``f``, -1 if unknown. ``prefill`` marks ops of prefill batches, whose phase is ``other``.
     ``guessed`` marks what the sizes and the order of forwards alone decided. ``verify_first``: the engine's step begins
-    with the verify of the drafts that the step before made (vLLM).
+    with the verify of the drafts that the step before made (vLLM). ``damaged`` counts annotations whose duration was
+    wrong.
     """
 
     phase: npt.NDArray[np.int8]
@@ -48,6 +49,7 @@ class Labels:
     batch: list[int]
     guessed: Bools
     verify_first: bool = False
+    damaged: int = 0
 
     @classmethod
     def none(cls, count: int) -> Labels:

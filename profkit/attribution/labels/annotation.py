@@ -31,6 +31,7 @@ from profkit.attribution.labels.flow import (
     evidence_of,
     read_flow,
 )  # fmt: skip
+from profkit.attribution.labels.mended import mended
 from profkit.attribution.ops import Ops, text_codes
 from profkit.attribution.spans import NONE, Spans
 from profkit.trace import Trace
@@ -44,6 +45,7 @@ def label_by_annotation(trace: Trace, ops: Ops, labels: Labels) -> None:
     """Label ops through host annotations."""
     host = annotations_on(trace, "host")
     spans, meanings, words = read_spans(host, "annotation", ops.threads)
+    spans, labels.damaged = mended(spans, ops.launch_ns, ops.launch_thread)
     if len(spans):
         evidence = evidence_of(ops, ops.launch_ns, ops.launch_thread)
         label_with_spans(spans, meanings, words, evidence, labels, "annotation")

@@ -81,7 +81,7 @@ def _label_host_drafts(
 ) -> None:
     """Drafts from the host arrive as copies; what ran before them in the batch is the scheduler's."""
     arrives = before_verify & evidence.prepares & labels.open()
-    first = _first_moment(arrives, batch, evidence.moment)
+    first = first_moment(arrives, batch, evidence.moment)
     labels.set(before_verify & (first < NEVER) & (evidence.moment < first), OTHER, source)
 
 
@@ -141,7 +141,8 @@ def _label_steps(
     labels.set(steps & (after == DRAFT_EXTEND), DRAFT_EXTEND, source)
     _label_choice(evidence, steps & (after != DRAFT_EXTEND), place, labels, DRAFT_EXTEND, source)
     verified = where & (before == VERIFY)
-    _label_from(evidence, verified & (after == DRAFT_EXTEND) & evidence.extends, verified, place, labels, source)
+    begins = verified & (after == DRAFT_EXTEND) & (evidence.extends | evidence.positions)
+    _label_from(evidence, begins, verified, place, labels, source)
 
 
 def _label_from(
@@ -153,7 +154,7 @@ def _label_from(
     source: LabelSource,
 ) -> None:
     """After a verify: from the kernel that begins a draft_extend on, its preparation."""
-    first = _first_moment(begins, place, evidence.moment)
+    first = first_moment(begins, place, evidence.moment)
     labels.set(gap & (evidence.moment >= first), DRAFT_EXTEND, source)
 
 
@@ -167,13 +168,13 @@ def _label_choice(
 ) -> None:
     """After a step of the drafter: the choice of tokens that belongs to it, where neither graph nor span holds it."""
     computes = evidence.computes | (evidence.extends if phase == DRAFT_EXTEND else False)
-    prepared = _first_moment(gap & (evidence.prepares | evidence.begins), place, evidence.moment)
+    prepared = first_moment(gap & (evidence.prepares | evidence.begins), place, evidence.moment)
     works = gap & computes & labels.open() & (evidence.moment < prepared)
-    last = -_first_moment(works, place, -evidence.moment)
+    last = -first_moment(works, place, -evidence.moment)
     labels.set(gap & (evidence.moment <= last), phase, source)
 
 
-def _first_moment(where: npt.NDArray[np.bool_], key: Ints, moment: Ints) -> Ints:
+def first_moment(where: npt.NDArray[np.bool_], key: Ints, moment: Ints) -> Ints:
     """Per op the earliest moment of the ops of ``where`` with its key, ``NEVER`` where there is none."""
     result = np.full(len(key), NEVER, np.int64)
     if not where.any():

@@ -28,7 +28,7 @@ class Evidence:
     ``opens`` begins or continues a draft, ``closes`` is a draft's last kernel, ``samples`` picks tokens, ``prepares``
     brings the host's drafts or places them. ``windows`` and else ``embeds`` begin the draft of a block drafter,
     ``computes`` is model work or a choice of tokens, ``extends`` begins or continues a draft_extend,
-    ``begins`` begins a draft.
+    ``begins`` begins a draft. ``positions`` gives the tokens of a prompt or a draft_extend their places.
     """
 
     moment: Ints
@@ -43,6 +43,7 @@ class Evidence:
     computes: npt.NDArray[np.bool_]
     extends: npt.NDArray[np.bool_]
     begins: npt.NDArray[np.bool_]
+    positions: npt.NDArray[np.bool_]
 
 
 def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
@@ -58,6 +59,7 @@ def evidence_of(ops: Ops, moment: Ints, thread: Ints) -> Evidence:
         windows, ops.classes.mask("embedding"), ops.classes.mask("gemm", "comm", "sampling") & ~prepares,
         np.array([m in ("draft_extend_begin", "draft_extend") for m in markers] or [False], np.bool_)[ops.name],
         np.array([m == "draft_begin" for m in markers] or [False], np.bool_)[ops.name],
+        np.array([m == "positions" for m in markers] or [False], np.bool_)[ops.name],
     )  # fmt: skip
 
 
@@ -95,6 +97,10 @@ def read_flow(spans: Spans, words: list[str]) -> Flow:
                 last_target[thread] = i
         elif what == "draft":
             role[i] = DRAFT
+        elif what == "draft_step" and before < 0 and len(batches):
+            # The batch in which the recording began: no target comes after its draft_extend.
+            rest = [k for k, b in zip(kind[i:], batch_of[i:].tolist(), strict=True) if b == batch_of[i]]
+            role[i] = DRAFT if "verify" in rest else DRAFT_EXTEND
         elif what == "draft_step":
             role[i] = (PREFILL if after_prefill else DRAFT_EXTEND) if same_batch else DRAFT
         elif what in ("draft_extend", "draft_extend_step"):

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.attribution.labels import ACCEPT, DECODE, DRAFT, DRAFT_EXTEND, OTHER, VERIFY, Labels
-from profkit.attribution.labels.dialect import read_spans
-from profkit.attribution.ops import Ops
+from profkit.attribution.labels.between import NEVER, first_moment
+from profkit.attribution.labels.dialect import marker_of, read_spans
+from profkit.attribution.ops import Ops, copies_from_host
 from profkit.attribution.spans import Spans
 from profkit.trace import Trace
 
@@ -50,6 +51,7 @@ class _Frames:
         self.set(self.around("draft_extend") >= 0, DRAFT_EXTEND)
         self.set(self.around("accept") >= 0, ACCEPT)
         self._target("verify_region", VERIFY)
+        self._host_drafts()
         self._target("ngram_cycle", VERIFY)
         self._blocks()
         self.set(self.around("scheduler") >= 0, OTHER)
@@ -105,6 +107,14 @@ class _Frames:
             drafting = self.spans.enclosing(cycles, self.spans.start[drafts], self.spans.thread[drafts])
             cycle = self.around("ngram_cycle")
             self.set((cycle >= 0) & ~np.isin(cycle, drafting), OTHER, prefill=True)
+
+    def _host_drafts(self) -> None:
+        """NGRAM's drafts arrive as copies: what ran before them in the cycle is the scheduler's."""
+        cycle = self.around("ngram_cycle")
+        prepares = np.array([marker_of(n) in ("verify_prepare", "window") for n in self.ops.names] or [False], np.bool_)
+        arrives = (cycle >= 0) & (copies_from_host(self.ops) | prepares[self.ops.name])
+        first = first_moment(arrives, cycle, self.ops.launch_ns)
+        self.set((cycle >= 0) & (first < NEVER) & (self.ops.launch_ns < first), OTHER)
 
     def _cycles_of(self, kind: str) -> Ints:
         rows, cycles = self.spans.outermost(kind), self.spans.outermost("block_cycle")
@@ -165,6 +175,10 @@ class _Frames:
         self.set(inside, phase)
         self.labels.add_forwards(inside, cover, {})
         self.set(where & after & has_forward, ACCEPT)
+        # What is left of a region that the recording cut comes after its forward, where other regions tell theirs.
+        spans = self.spans.outermost(region)
+        cut = spans[np.append(True, np.diff(self.spans.thread[spans]) != 0)] if has_forward.any() else spans[:0]
+        self.set(where & ~has_forward & np.isin(cover, cut), ACCEPT)
         # A region whose forward has no function of its own (eager, or a name we do not know) is the forward itself.
         whole = where & ~has_forward & self.labels.open()
         self.set(where, phase)

@@ -25,15 +25,18 @@ from profkit.attribution.labels import (
     VERIFY,
     Labels,
 )
-from profkit.attribution.labels.dialect import NOTHING, marker_of
+from profkit.attribution.labels.dialect import marker_of
 from profkit.attribution.labels.landmarks import LANDMARK, Landmark, find_landmarks
 from profkit.attribution.labels.plain import label_plain
+from profkit.attribution.labels.repeat import label_repeated
 from profkit.attribution.labels.ring import forwards, label_ring
 from profkit.attribution.labels.sequence import PAUSE_NS, Sequence, read_sequence
 from profkit.attribution.ops import Ops
+from profkit.words import LABEL_SOURCES
 
 Ints = npt.NDArray[np.int64]
 
+_NAMED: Final = tuple(LABEL_SOURCES.index(s) for s in ("annotation", "frame", "gpu_annotation"))
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
@@ -48,8 +51,11 @@ def label_by_landmarks(ops: Ops, labels: Labels) -> None:
     sequence = read_sequence(ops, labels)
     if not len(sequence.op):
         return
-    markers = np.array([marker_of(n) for n in ops.names], object)[ops.name[sequence.op]]
-    if (markers != NOTHING).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any():
+    named = np.flatnonzero(np.isin(labels.source[sequence.op], _NAMED))
+    if len(named):
+        label_repeated(sequence, labels, int(named[0]))
+    markers = np.array([marker_of(n) for n in ops.names], object)[sequence.name]
+    if np.isin(markers, list(LANDMARK)).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any():
         _Ring(sequence, labels, find_landmarks(sequence, labels, markers)).run()
         _label_other_streams(ops, labels, sequence)
     elif (labels.forward >= 0).any():
@@ -103,6 +109,8 @@ class _Ring:
         # What was cut by the window's start is judged last, by what the whole cycles showed.
         pairs = list(itertools.pairwise(edges))
         for before, after in [*pairs[1:], pairs[0]]:
+            if before.kind == "start" and after.kind != "end":
+                label_repeated(self.sequence, self.labels, after.first)
             if after.first > before.last + 1:
                 self._between(before, after, before.last + 1, after.first)
 
@@ -235,12 +243,18 @@ class _Ring:
             self._set(first, stop, DRAFT_EXTEND)
 
     def _unmarked_cycle(self, first: int, stop: int) -> None:
-        """From one acceptance to the next with no landmark between: the heaviest forward is the target's."""
+        """From one acceptance to the next with no landmark between: the heaviest forward is the target's.
+
+        Where other cycles' drafts are marked this one has none (adaptive steps).
+        """
         units = self.sequence.units(first, stop)
         heaviest = max(range(len(units)), key=lambda i: (units[i].attention, i))
         before = units[:heaviest]
         at = first
-        if before:
+        if before and any(m.kind in ("DB", "D", "DE") for m in self.landmarks):
+            at = max(before[-1].stop, self.sequence.last_sampling(before[-1].stop, units[heaviest].first) + 1)
+            self._set(first, at, DRAFT_EXTEND)
+        elif before:
             if len(before) > 1:
                 self._set(at, before[0].stop, DRAFT_EXTEND)
                 at = before[0].stop
@@ -266,9 +280,10 @@ class _Ring:
             self._set(resumed, stop, DRAFT)
         elif right in ("VP", "V"):
             # The host's drafts arrive as copies: they and what follows prepare the verify.
-            copies = np.flatnonzero(self.sequence.copy_in[end:at])
+            arrived = self.sequence.after_prompt(end, at)
+            copies = np.flatnonzero(self.sequence.copy_in[arrived:at])
             if len(copies):
-                self._set(end + int(copies[0]), at, VERIFY)
+                self._set(arrived + int(copies[0]), at, VERIFY)
         self._set(end, stop, OTHER)
 
     def _unmarked_draft(self, first: int, stop: int, left: str) -> int:
@@ -304,7 +319,7 @@ class _Ring:
                 accepted = None
         usual = float(np.median(target)) if target else float(self.sequence.typical_attention)
         # Prefills may lie between most cycles of a recording: the lower quarter is that of cycles without one.
-        return usual, float(np.percentile(between, 25)) if between else 0.0
+        return usual, float(np.percentile(between, 25, method="lower")) if between else 0.0
 
     def _cut_prefill(self, first: int, stop: int) -> int:
         """Mark a prefill between two cycles; returns where the ring's own ops end."""
@@ -343,6 +358,10 @@ class _Ring:
 
     def _head(self, first: int, stop: int, right: str) -> None:
         """What was running when the recording began."""
+        # What ran before a prompt is not of the draft or verify that comes after it.
+        begun = self.sequence.after_prompt(first, stop) if right in ("DB", "D", "DE", "VP") else first
+        self._set(first, begun, OTHER)
+        first = begun
         if right == "A":
             self._target(first, stop)
         elif right in ("DB", "XB", "X"):
@@ -369,7 +388,10 @@ class _Ring:
 
 
 def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:
-    """Ops on other streams: those of a replay go with it, planning with what it plans, the rest is the scheduler's."""
+    """Ops on other streams: those of a replay go with it, planning with what it plans, the rest is the scheduler's.
+
+    A stream on which cache places are given out is there for planning.
+    """
     known = labels.phase[sequence.op] != UNLABELLED
     if not known.any():
         return
@@ -381,7 +403,8 @@ def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:
         place = np.minimum(np.searchsorted(keys, ops.correlation), len(keys) - 1)
         replayed = elsewhere & (ops.correlation >= 0) & (keys[place] == ops.correlation)
         _label_like(labels, replayed, labels.phase[mine[first[place]]])
-    plans = elsewhere & ops.classes.mask("attn.meta") & ~replayed
+    planning = elsewhere & np.array([marker_of(n) == "window" for n in ops.names] or [False], np.bool_)[ops.name]
+    plans = elsewhere & (ops.classes.mask("attn.meta") | np.isin(ops.stream, ops.stream[planning])) & ~replayed
     if plans.any():
         following = np.searchsorted(sequence.start, ops.start)
         beside = following < len(sequence.op)

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.attribution.labels import ACCEPT, DECODE, DRAFT, DRAFT_EXTEND, OTHER, UNLABELLED, VERIFY, Labels
-from profkit.attribution.labels.dialect import NOTHING
 from profkit.attribution.labels.sequence import Sequence
 
 # Kinds of landmarks and the phase each belongs to. DB, D, DE: a draft begins, goes on, ends; VP: a verify is prepared;
@@ -52,7 +51,7 @@ def find_landmarks(sequence: Sequence, labels: Labels, markers: npt.NDArray[np.o
     blocks = bool((markers == "block_accept").any())
     found: list[Landmark] = []
     phase, forward = labels.phase[sequence.op], labels.forward[sequence.op]
-    marked = (markers != NOTHING) & ~sequence.in_replay & (phase == UNLABELLED)
+    marked = np.isin(markers, list(LANDMARK)) & ~sequence.in_replay & (phase == UNLABELLED)
     interesting = np.flatnonzero(marked | ((phase != UNLABELLED) & (phase != OTHER)))
     if not len(interesting):
         return found

@@ -49,12 +49,30 @@ def label_plain(sequence: Sequence, labels: Labels, *, target: int = DECODE) -> 
             if not prefill:
                 labels.forward[sequence.op[first:stop]] = len(labels.batch)
                 labels.batch.append(-1)
-        _glue(sequence, labels, stop, following, target, last=i + 1 == len(parts))
-    # What was running when the recording began.
-    remains = np.flatnonzero(sequence.model[: int(parts[0][0])])
-    cut = int(remains[-1]) + 1 if len(remains) else 0
+        reads = i + 1 < len(parts) and following in prefills
+        _glue(sequence, labels, stop, following, target, last=i + 1 == len(parts), read=first in prefills, reads=reads)
+    _head(sequence, labels, parts, target, reads=int(parts[0][0]) in prefills)
+
+
+def _head(sequence: Sequence, labels: Labels, parts: list[Ints], target: int, *, reads: bool) -> None:
+    """Before the first of ``parts``: the forward that ran when the recording began, and whole ones after it."""
+    stop = int(parts[0][0])
+    at = np.flatnonzero(sequence.model[:stop])
+    rounds = np.cumsum(sequence.sampling[:stop] & ~sequence.in_replay[:stop])[at]
+    found = [p for p in np.split(at, np.flatnonzero(np.diff(rounds)) + 1) if len(p)]
+    usual = float(np.median([sequence.duration[p].sum() for p in parts]))
+    cut = int(found[0][-1]) + 1 if found else 0
     _set(sequence, labels, 0, cut, target)
-    _glue(sequence, labels, cut, int(parts[0][0]), target, last=False)
+    last = False
+    for part in found[1:]:
+        _glue(sequence, labels, cut, int(part[0]), target)
+        cut = int(part[-1]) + 1
+        last = bool(sequence.duration[part].sum() > _PROMPT * usual)
+        _set(sequence, labels, int(part[0]), cut, OTHER if last else target, prefill=last)
+        if not last:
+            labels.forward[sequence.op[int(part[0]) : cut]] = len(labels.batch)
+            labels.batch.append(-1)
+    _glue(sequence, labels, cut, stop, target, read=last, reads=reads)
 
 
 def _eager_prefills(sequence: Sequence, parts: list[Ints]) -> tuple[list[Ints], set[int]]:
@@ -105,17 +123,31 @@ def _apart(sequence: Sequence, part: Ints) -> list[Ints]:
     return result
 
 
-def _glue(sequence: Sequence, labels: Labels, first: int, stop: int, target: int, *, last: bool) -> None:
-    """Between two forwards: sampling, then the scheduler's work, then the next one's preparation."""
+def _glue(
+    sequence: Sequence,
+    labels: Labels,
+    first: int,
+    stop: int,
+    target: int,
+    *,
+    last: bool = False,
+    read: bool = False,
+    reads: bool = False,
+) -> None:
+    """Between two forwards: sampling, then the scheduler's work, then the next one's preparation.
+
+    ``read`` and ``reads`` say that the forward before and the next one are prefills.
+    """
     sampled = sequence.last_sampling(first, stop)
     cut = sampled + 1 if sampled >= 0 else first
-    _set(sequence, labels, first, cut, ACCEPT)
+    _set(sequence, labels, first, cut, OTHER if read else ACCEPT, prefill=read)
     prepare = stop
     if not last:
-        found = np.flatnonzero((sequence.copy_in | sequence.meta)[cut:stop])
-        prepare = cut + int(found[0]) if len(found) else stop
+        arrived = sequence.after_prompt(cut, stop)
+        found = np.flatnonzero((sequence.copy_in | sequence.meta)[arrived:stop])
+        prepare = arrived + int(found[0]) if len(found) else stop
     _set(sequence, labels, cut, prepare, OTHER)
-    _set(sequence, labels, prepare, stop, target)
+    _set(sequence, labels, prepare, stop, OTHER if reads else target, prefill=reads)
 
 
 def _set(sequence: Sequence, labels: Labels, first: int, stop: int, phase: int, *, prefill: bool = False) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from profkit.attribution.labels import ACCEPT, DRAFT, DRAFT_EXTEND, OTHER, VERIFY, Labels
-from profkit.attribution.labels.sequence import Sequence
+from profkit.attribution.labels.sequence import Sequence, Unit
 
 # On the host a forward with at least this share of the largest one's GEMMs is the target's.
 _LARGE: Final = 0.6
@@ -28,6 +28,8 @@ _RARE: Final = 0.1
 _APART: Final = 1.2
 # A forward with so much more work than its like read a prompt.
 _PROMPT: Final = 1.6
+# An eager forward with so much of a replay's attention is the same model's: kernels differ with the tokens per request.
+_DEEP: Final = 0.5
 Kind: TypeAlias = tuple[bool, int, bool]
 
 
@@ -36,7 +38,7 @@ class Forward:
     """Positions [first, stop) of one forward, or of several in one replay.
 
     ``size`` counts attention kernels (on the host GEMMs), ``busy`` is the summed duration in ns, ``picks`` says that
-    tokens are chosen inside a replay.
+    tokens are chosen inside a replay, ``gemms`` counts GEMMs.
     """
 
     first: int
@@ -45,6 +47,7 @@ class Forward:
     replay: bool = False
     picks: bool = False
     busy: int = 0
+    gemms: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -58,9 +61,9 @@ def forwards(sequence: Sequence, *, on_host: bool) -> list[Forward]:
         return [
             Forward(
                 u.first, u.stop, u.attention, u.replay, u.replay and bool(sequence.sampling[u.first : u.stop].any()),
-                int(sequence.duration[u.first : u.stop].sum()),
+                int(sequence.duration[u.first : u.stop].sum()), int(sequence.gemm[u.first : u.stop].sum()),
             )
-            for u in sequence.units(0, len(sequence.op))
+            for u in _whole(sequence, sequence.units(0, len(sequence.op)))
             if u.attention
         ]  # fmt: skip
     borders = [*np.flatnonzero(sequence.embedding).tolist(), len(sequence.op)]
@@ -69,6 +72,19 @@ def forwards(sequence: Sequence, *, on_host: bool) -> list[Forward]:
         gemms = int(sequence.gemm[first:limit].sum())
         if gemms:
             result.append(Forward(first, sequence.model_extent(first, limit)[1], gemms))
+    return result
+
+
+def _whole(sequence: Sequence, units: list[Unit]) -> list[Unit]:
+    """Replays between which no token is chosen are pieces of one forward."""
+    result: list[Unit] = []
+    for unit in units:
+        before = next((i for i in reversed(range(len(result))) if result[i].replay), None)
+        if unit.replay and before is not None and not sequence.sampling[result[before].first : unit.first].any():
+            pieces = [*result[before:], unit]
+            result[before:] = [Unit(pieces[0].first, unit.stop, sum(p.attention for p in pieces), replay=True)]
+        else:
+            result.append(unit)
     return result
 
 
@@ -118,10 +134,14 @@ def _gpu_ring(found: Several[Forward]) -> Ring | Literal[False] | None:
     silent = [k for k in frequent if not k[2]] or frequent
     # Where some captured kind holds no choice of tokens, eager ones read prompts.
     silent = [k for k in silent if k[0]] or silent
-    busy = {k: float(np.median([f.busy for f in found if f.kind == k])) for k in silent}
+    busy = {k: float(np.median([f.busy for f in found if f.kind == k])) for k in frequent}
+    gemms = {k: float(np.median([f.gemms for f in found if f.kind == k])) for k in frequent}
+    # A model that runs eagerly with two lengths reads prompts in the longer one.
+    long = {k for k in frequent if not k[0] and any(gemms[o] == gemms[k] and busy[o] < busy[k] for o in frequent)}
+    silent = [k for k in silent if k not in long]
     rings: list[tuple[float, Ring]] = []
-    for kind in sorted(busy, key=lambda k: busy[k], reverse=True):
-        shape = _shape(found, [i for i, f in enumerate(found) if f.kind == kind], _prompts(found, kind))
+    for kind in sorted(silent, key=lambda k: busy[k], reverse=True):
+        shape = _shape(found, [i for i, f in enumerate(found) if f.kind == kind], _prompts(found, kind, long))
         if shape:
             rings.append((busy[kind], shape))
     if not rings:
@@ -142,15 +162,18 @@ def _shape(found: Several[Forward], targets: list[int], prompts: set[int]) -> Ri
     return Ring(targets, prompts, between, usual) if alike >= _ALIKE * len(between) else False
 
 
-def _prompts(found: Several[Forward], target: Kind) -> set[int]:
+def _prompts(found: Several[Forward], target: Kind, long: set[Kind]) -> set[int]:
     """Forwards that read prompts: eager ones, rare, and either of another form than the target's replays, or at least
-    as deep as the target's own and with far more work."""
+    as deep as the target's own and with far more work. Beside replays they are deep and at least as busy, or rare."""
     counts = Counter(f.kind for f in found)
     rare = {i for i, f in enumerate(found) if not f.replay and counts[f.kind] < 0.5 * counts[target]}
-    if target[0]:
-        return rare
+    known = {i for i, f in enumerate(found) if f.kind in long}
     usual = float(np.median([f.busy for f in found if f.kind == target]))
-    return {i for i in rare if found[i].size >= target[1] and found[i].busy > _PROMPT * usual}
+    if target[0]:
+        return rare | {
+            i for i, f in enumerate(found) if not f.replay and f.size >= _DEEP * target[1] and f.busy >= usual
+        }
+    return known | {i for i in rare if found[i].size >= target[1] and found[i].busy > _PROMPT * usual}
 
 
 def _runs(places: list[int]) -> list[list[int]]:

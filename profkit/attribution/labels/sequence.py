@@ -38,6 +38,7 @@ class Sequence:
     """Positions count ops of one stream in order of their start; prefill ops that are known are left out."""
 
     op: Ints
+    name: Ints  # code of the op's name
     stream: int
     model: Bools  # model work: GEMMs, attention, communication ..., and everything in a replay
     sampling: Bools
@@ -46,6 +47,7 @@ class Sequence:
     meta: Bools  # planning of attention
     embedding: Bools
     gemm: Bools
+    prompted: Bools  # a prefill that is known and left out ran just before
     in_replay: Bools
     replay: Ints  # number of the replay, -1 outside
     start: Ints
@@ -75,6 +77,11 @@ class Sequence:
         found = np.flatnonzero(self.start[first:stop] - end >= pause_ns)
         return first + int(found[-1]) if len(found) else stop
 
+    def after_prompt(self, first: int, stop: int) -> int:
+        """Position of the last op in [first, stop] before which a known prefill ran, ``first`` if there is none."""
+        found = np.flatnonzero(self.prompted[first : stop + 1])
+        return first + int(found[-1]) if len(found) else first
+
     def eager_attention(self, first: int, stop: int) -> Ints:
         """Positions of attention ops in [first, stop) outside replays."""
         return first + np.flatnonzero(self.attention[first:stop] & ~self.in_replay[first:stop])
@@ -102,13 +109,16 @@ def read_sequence(ops: Ops, labels: Labels) -> Sequence:
     """The sequence on the stream that does most model work."""
     model = ops.classes.mask(*_MODEL) & ~ops.classes.mask(*_GLUE)
     stream = _busiest(ops, model, labels)
-    order = ops.order[(ops.stream[ops.order] == stream) & ~labels.prefill[ops.order]]
+    everything = ops.order[ops.stream[ops.order] == stream]
+    kept = np.flatnonzero(~labels.prefill[everything])
+    order = everything[kept]
     replay = _replays(ops, order)
     inside = replay >= 0
     attention = (ops.classes.mask("attn") & ~ops.classes.mask("attn.meta"))[order]
     heaviest = np.bincount(replay[inside & attention]).max(initial=0) if (inside & attention).any() else 0
     return Sequence(
         op=order,
+        name=ops.name[order].astype(np.int64),
         stream=stream,
         model=model[order] | inside,
         sampling=ops.classes.mask("sampling")[order],
@@ -117,6 +127,7 @@ def read_sequence(ops: Ops, labels: Labels) -> Sequence:
         meta=ops.classes.mask("attn.meta")[order],
         embedding=ops.classes.mask("embedding")[order],
         gemm=ops.classes.mask("gemm")[order],
+        prompted=np.diff(kept, prepend=-1) > 1,
         in_replay=inside,
         replay=replay,
         start=ops.start[order],
