@@ -16,7 +16,7 @@ from profkit.loading import load_run
 from profkit.logs import LogTables
 from profkit.run import Run
 from profkit.serving import summarise
-from profkit.serving.result import LogSummary, ServerSummary
+from profkit.serving.result import BatchRow, LogSummary, ServerSummary
 from profkit.trace import NO_TIMELINE, Trace
 
 
@@ -27,9 +27,18 @@ def _main_server(log: LogSummary | None) -> ServerSummary | None:
 
 
 def _steps_by_load(server: ServerSummary | None) -> dict[int, float]:
-    """Median step time in ms by the number of running requests per DP rank."""
+    """Mean step time in ms by the number of running requests per DP rank: the cycle that economics state."""
     rows = server.by_batch if server else ()
-    return {row.running_req: row.step_ms.p50 for row in rows if row.step_ms.p50 is not None}
+    return {row.running_req: _mean_step(row) for row in rows if row.step_ms.p50 is not None}
+
+
+def _mean_step(row: BatchRow) -> float:
+    """Of lines whose step time is known: sums over sums. Without a printed accept length each step gives one token."""
+    speed = row.gen_throughput_tok_s.mean
+    if not speed:
+        return row.step_ms.p50 or 0.0
+    accept = 1.0 if row.accept_len.mean is None else row.accept_len.mean
+    return 1000.0 * row.running_req * accept / speed
 
 
 def _allreduce_test(log: LogTables) -> MeasuredCurve | None:

@@ -11,6 +11,7 @@ from profkit.attribution import attribute
 from profkit.errors import InputError
 from profkit.loading import load_run
 from profkit.pipeline import analyse, analyse_path
+from profkit.speculation.arm import make_arm
 from tests.paths import SAMPLES
 
 EAGLE3 = SAMPLES / "kimi-k2.5-tp8" / "eagle3"
@@ -46,3 +47,16 @@ def test_traces_that_cannot_be_used_leave_the_log(tmp_path: Path) -> None:
     (tmp_path / "server.log").unlink()
     with pytest.raises(InputError, match="no timeline"):
         analyse(load_run(tmp_path, cache=False))
+
+
+@pytest.mark.parametrize("sample", ["kimi-k2.5-tp8/eagle3", "kimi-k2.5-tp8/baseline", "sglang-cpu-eagle-tp2"])
+def test_attribution_and_economics_compare_with_one_cycle_of_the_log(sample: str) -> None:
+    analysis = analyse_path(SAMPLES / sample)
+    assert analysis.attribution is not None
+    (said,) = [f for f in analysis.attribution.findings if f.kind == "trace_to_log"]
+    server = analysis.server()
+    assert server is not None
+    load = analysis.attribution.cycle.batch_size if analysis.attribution.cycle else None
+    arm = make_arm(analysis, next(r for r in server.by_batch if r.running_req == load))
+    assert said.numbers["inflation"] == pytest.approx(arm.trace_over_log.value, rel=1e-9)
+    assert f"{arm.cycle.require():.2f} ms in the server log" in said.sentence
