@@ -15,10 +15,12 @@ from profkit.cli.app import run as profkit
 from profkit.jsonio import dumps
 from profkit.preflight import Diagnosis, diagnose
 from profkit.preflight.captures import CAPTURES, message_sizes
+from profkit.preflight.evidence import trace_found
 from profkit.preflight.result import RunFound, TraceFound
 from profkit.preflight.versions import has_feature, least_release, release_of, version_key
 from profkit.reports.doctor import as_markdown, as_text
 from profkit.rules import load_rules
+from tests.attribution_tables import trace
 from tests.paths import ROOT, SAMPLES
 from tests.trace_makers import decode_events, document
 
@@ -356,3 +358,28 @@ def test_paths_of_every_sort(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert profkit(["doctor", str(tmp_path / "none")]) == 3
     assert "no such file or folder" in capsys.readouterr().err
     assert profkit(["doctor", str(tmp_path), "--format", "csv"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("spans", "steps"),
+    [
+        (["step[EXTEND bs=15 toks=15360]", "execute_15360_context_15(sq1sk1)_generation_0(sq0sk0)"], 0),
+        (["execute_context_1(888_788544)_generation_0(0)"], 0),
+        (["execute_8192_context_9(sq1sk1)_generation_37(sq1sk1)"], 0),
+        (["step[DECODE bs=32]", "execute_32_context_0(sq0sk0)_generation_32(sq1sk1)"], 1),
+        (["step[EXTEND bs=1 toks=9]", "step[DECODE bs=1]", "step[DECODE bs=1]"], 2),
+        (["step[TARGET_VERIFY bs=1]", "draft"], 1),
+        (["step[IDLE bs=0]"], None),
+        (["aten::mm"], None),
+    ],
+)
+def test_forwards_that_read_prompts_are_no_decode_steps(spans: list[str], steps: int | None) -> None:
+    found, _, _ = trace_found(trace([("gemm", 100, 50, 10)], [(name, 5 + i, 1) for i, name in enumerate(spans)]))
+    assert found.decode_steps == steps
+
+
+def test_a_trace_of_prefills_answers_nothing_about_cycles() -> None:
+    prefills = tuple(replace(t, stage=None, decode_steps=0) for t in TRACES)
+    run = replace(SPECULATIVE, traces=prefills)
+    assert states(run)[0] == "not"
+    assert "2 traces of prefill" in reasons(1, run)

@@ -57,7 +57,12 @@ def _number(count: int, what: str) -> str:
 
 
 def _useful(run: RunFound) -> list[TraceFound]:
-    return [t for t in run.traces if t.kind == "gpu" and t.stage != "prefill"]
+    return [t for t in run.traces if t.kind == "gpu" and not _prefill(t)]
+
+
+def _prefill(trace: TraceFound) -> bool:
+    """Whether a trace shows prefills and no decode step."""
+    return trace.stage == "prefill" or trace.decode_steps == 0
 
 
 def _cycle(runs: Sequence[RunFound], release: Release) -> _Case:
@@ -71,7 +76,7 @@ def _cycle(runs: Sequence[RunFound], release: Release) -> _Case:
                 )
             else:
                 case.good(f"{these} cannot be used, being {NO_TIMELINE[kind]}")
-        prefill = sum(t.kind == "gpu" and t.stage == "prefill" for t in run.traces)
+        prefill = sum(t.kind == "gpu" and _prefill(t) for t in run.traces)
         if prefill:
             case.good(f"{run.name}: {_number(prefill, 'trace')} of prefill, which is no part of a decode cycle")
     traced = [r for r in runs if _useful(r)]

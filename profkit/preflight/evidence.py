@@ -21,6 +21,8 @@ from profkit.trace import Trace
 MIN_LINES = 5
 _STEP = re.compile(r"^step\[")
 _TARGET_FORWARD = re.compile(r"^step\[(TARGET_)?VERIFY\b|^execute_\S*context_|^gpu_model_runner: forward")
+# A forward that reads prompts is no decode step, whatever else is in its batch.
+_PREFILL = re.compile(r"^step\[EXTEND\b|^execute_\S*context_[1-9]")
 _DECODE_STEP = re.compile(r"^step\[DECODE\b")
 _SPECULATION = re.compile(r"^step\[(TARGET_VERIFY|VERIFY|DRAFT)|^draft(_extend)?$")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")
@@ -54,7 +56,8 @@ def trace_found(trace: Trace) -> tuple[TraceFound, bool, str | None]:
     speculative = any(_SPECULATION.search(n) for n in counts)
     release = least_release(counts)
     pattern = _TARGET_FORWARD if speculative or not any(_DECODE_STEP.search(n) for n in counts) else _DECODE_STEP
-    steps = sum(n for name, n in counts.items() if pattern.search(name))
+    steps = sum(n for name, n in counts.items() if pattern.search(name) and not _PREFILL.search(name))
+    told = labels == "annotations" and (steps or any(_PREFILL.search(n) for n in counts))
     info = trace.info
     found = TraceFound(
         path=info.path,
@@ -64,7 +67,7 @@ def trace_found(trace: Trace) -> tuple[TraceFound, bool, str | None]:
         gpu_ops=info.gpu_ops,
         python_frames=info.python_frames,
         labels=labels,
-        decode_steps=steps if labels == "annotations" else None,
+        decode_steps=steps if told else None,
         problems=tuple(f"{p.kind} ({p.count})" for p in info.problems),
     )
     return found, speculative, release

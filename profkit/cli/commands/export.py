@@ -10,6 +10,7 @@ import typer
 
 from profkit.cli.console import Messages
 from profkit.cli.options import ForceOption, JobsOption, NoCacheOption, QuietOption, VerboseOption, examples
+from profkit.words import count
 
 if TYPE_CHECKING:
     from profkit.attribution import Attribution
@@ -75,7 +76,7 @@ def tensorboard(
         )
     for note in written.notes:
         messages.warn(note)
-    messages.note(f"wrote {len(written.files)} files to {written.folder}")
+    messages.note(f"wrote {count(len(written.files), 'file')} to {written.folder}")
     print(f"tensorboard --logdir {shlex.quote(str(output))}")
 
 
@@ -102,7 +103,7 @@ def perfetto(
     many = len(chosen) > 3
     numbers = f"s {chosen[0].number} to {chosen[-1].number}" if many else f" {', '.join(str(c.number) for c in chosen)}"
     size = output.stat().st_size / 1e6
-    messages.note(f"wrote cycle{numbers} of {len(result.inputs)} ranks, {events} events, {size:.2f} MB")
+    messages.note(f"wrote cycle{numbers} of {count(len(result.inputs), 'rank')}, {events} events, {size:.2f} MB")
     print(output)
 
 
