@@ -21,14 +21,16 @@ FORWARD_SHARE = (0.5, 1.25)
 @dataclass(frozen=True, slots=True)
 class Case:
     """Factors of one case: ``allreduce`` on measured transfers, ``compute`` by phase, ``draft`` on everything in the
-    draft phase, ``rows`` on the size of the target's messages (for a curve to be read at). ``added_us`` is the time of
-    forwards that today's cycle has none of."""
+    draft phase, ``rows`` on the size of the target's messages (for a curve to be read at), ``comm`` on its other
+    collectives, such as the gathering of logits. ``added_us`` is the time of forwards that today's cycle has none of.
+    """
 
     allreduce: float = 1.0
     compute: Mapping[str, float] = field(default_factory=dict)
     draft: float = 1.0
     rows: float = 1.0
     added_us: float = 0.0
+    comm: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,11 @@ def _message_factors(
     return _curve_factors(curve, size, ratio)
 
 
-def _row_factors(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tuple[float, float, float]:
-    """(expected, best, worst) factor on the target's compute for other verified rows."""
+def _row_factors(run: RunAnalysis, old: int, new: int, requests: int, notes: list[str]) -> tuple[float, float, float]:
+    """(expected, best, worst) factor on the target's compute for other verified rows of each of the requests."""
     ratio = new / old
     near, far = min(ratio, 1.0), max(ratio, 1.0)
-    floors = [forward_floor(run.facts, rows).value for rows in (old, new)]
+    floors = [forward_floor(run.facts, rows * requests).value for rows in (old, new)]
     if floors[0] and floors[1]:
         factor = floors[1] / floors[0]
         notes.append("compute of the target's forward follows the bytes that it must read (roofline)")
@@ -145,8 +147,11 @@ def _first_drafts(run: RunAnalysis, old: int, new: int, notes: list[str]) -> tup
     return (new - 2) * each, (new - 2) * each * FORWARD_SHARE[0], (new - 2) * each * FORWARD_SHARE[1]
 
 
-def make_cases(run: RunAnalysis, baseline: RunAnalysis | None, change: Change, speculative: bool) -> Cases:
-    """The three cases of ``change`` on one arm; only the speculative arm has draft tokens to change."""
+def make_cases(
+    run: RunAnalysis, baseline: RunAnalysis | None, change: Change, speculative: bool, requests: int | None = None
+) -> Cases:
+    """The three cases of ``change`` on one arm that runs so many ``requests`` at once; only the speculative arm has
+    draft tokens to change."""
     notes: list[str] = []
     compute: dict[str, float] = {str(phase): factor for phase, factor in change.compute_scale.items()}
     old = run.facts.integer("speculative.num_draft_tokens")
@@ -158,14 +163,18 @@ def make_cases(run: RunAnalysis, baseline: RunAnalysis | None, change: Change, s
     allreduce = _message_factors(run, baseline, new_tokens / old, of_messages)
     if change.allreduce_us is None and change.allreduce_curve is None:
         notes += of_messages
-    forward = _row_factors(run, old, new_tokens, notes)
+    forward = _row_factors(run, old, new_tokens, requests or 1, notes)
     draft = _draft_factors(run, old, new_tokens, notes)
     added = _first_drafts(run, old, new_tokens, notes)
+
+    ratio = new_tokens / old
+    gathers = ((ratio + 1.0) / 2, min(ratio, 1.0), max(ratio, 1.0))
+    notes.append("other collectives of the target may be flat in their size or proportional to it")
 
     def case(i: int) -> Case:
         scaled = dict(compute)
         for phase in TARGET_FORWARD_PHASES:
             scaled[phase] = scaled.get(phase, 1.0) * forward[i]
-        return Case(allreduce[i], scaled, draft[i], new_tokens / old, added[i])
+        return Case(allreduce[i], scaled, draft[i], ratio, added[i], gathers[i])
 
     return Cases(case(0), case(1), case(2), tuple(notes))

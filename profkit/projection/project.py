@@ -184,7 +184,8 @@ class Projector:
             self._base_measured.prepare((c, make_cases(self.baseline, None, c, speculative=False)) for c in own)
 
     def _cases(self, change: Change) -> Cases:
-        return make_cases(self.candidate, self.baseline, change, _speculative(self.candidate))
+        speculative = _speculative(self.candidate)
+        return make_cases(self.candidate, self.baseline, change, speculative, self._arm.running_req)
 
     def project(self, change: Change, *, parts: bool = True) -> Projection:
         """Both arms before and after ``change``; see :func:`project`. ``parts``: also each part of it alone."""

@@ -41,7 +41,8 @@ class Times:
         self._cycles, self._lane = course.cycles, course.lane
         self._phases, of = np.unique(_texts(course, "phase"), return_inverse=True)
         self._phase: Ints = of.reshape(-1)
-        self._compute: Bools = _texts(course, "activity") == "compute"
+        activity = _texts(course, "activity")
+        self._compute: Bools = activity == "compute"
         self._start, end = course.flat("start"), course.flat("end")
         self._duration: Floats = (end - self._start).astype(np.float64)
         known: Ints = course.flat("transfer_ns")
@@ -52,6 +53,7 @@ class Times:
         self._scaled = allreduce & self._of(SCALED_PHASES)
         self._forward = self._of(TARGET_FORWARD_PHASES)
         self._rows = self._of(ROW_PHASES)
+        self._gathers = self._rows & (activity == "comm")
         self._allreduce = allreduce
         likely: Ints = course.flat("likely_ns")
         self._bounded = allreduce & (likely >= 0)
@@ -85,6 +87,7 @@ class Times:
         """Times to replay the course with after ``change``."""
         before = self._before(change, case, setting)
         transfer = self._new_transfer(before, change, case)
+        transfer = np.where(self._gathers, transfer * case.comm, transfer)
         wait = self._duration - before
         if change.wait_us is not None:
             wait = np.where(self._scaled, change.wait_us * 1e3, wait)
