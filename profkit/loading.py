@@ -202,6 +202,8 @@ def load_run(
         if not files:
             raise InputError(files.nothing(root))
     else:
+        if not root.is_file():
+            raise InputError(f"{root}: is a pipe or a device, and a run is read more than once; save it as a file")
         files = RunFiles((), (root,)) if is_trace(root) else RunFiles((root,), ())
     (logs, again), (trace_files, again_traced) = each_once(files.logs), each_once(files.traces)
     said = [*files.notes, *(str(named_again(left_out)) for left_out in (again, again_traced) if left_out)]

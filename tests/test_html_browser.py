@@ -45,7 +45,9 @@ def browser() -> Iterator[Any]:
 
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
-    with tempfile.TemporaryDirectory(prefix="profkit-browser-") as profile:
+    with tempfile.TemporaryDirectory(
+        prefix="profkit-browser-", ignore_cleanup_errors=True
+    ) as profile:  # it may still write
         for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

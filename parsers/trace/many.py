@@ -111,7 +111,8 @@ class _Task:
 
     @property
     def local(self) -> Path | None:
-        return self.path if isinstance(self.path, Path) else None
+        """The file, if it is one that can be read twice: a pipe must not be looked into before it is read."""
+        return self.path if isinstance(self.path, Path) and self.path.is_file() else None
 
 
 def _tasks(files: Sequence[Path | str]) -> list[_Task]:
@@ -119,7 +120,7 @@ def _tasks(files: Sequence[Path | str]) -> list[_Task]:
     for file in files:
         size = file.stat().st_size if isinstance(file, Path) and file.is_file() else 0
         members: list[str | None] = [None]
-        if isinstance(file, Path) and zipfile.is_zipfile(file) and (inside := zip_members(file)):
+        if isinstance(file, Path) and file.is_file() and zipfile.is_zipfile(file) and (inside := zip_members(file)):
             members = list(inside)
         tasks += [_Task(file, member, size // len(members)) for member in members]
     return tasks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,8 +26,9 @@ def attributed(
     from profkit.parsers.trace import read_traces
 
     with messages.progress("reading traces", 1.0) as advance:
-        traces = read_traces(list(paths), jobs=jobs, cache=cache, progress=advance)
-    if any(needs_frames(t) for t in traces):
+        frames = any(map(_readable_once, paths))
+        traces = read_traces(list(paths), frames=frames, jobs=jobs, cache=cache, progress=advance)
+    if not frames and any(needs_frames(t) for t in traces):
         messages.detail("no annotation names the phases: reading the Python frames as well")
         with messages.progress("reading Python frames", 1.0) as advance:
             traces = read_traces(list(paths), frames=True, jobs=jobs, cache=cache, progress=advance)
@@ -34,3 +36,8 @@ def attributed(
         messages.note(str(problem))
     facts = facts_near(paths, traces)
     return attribute(traces, facts=facts, jobs=jobs), facts, traces
+
+
+def _readable_once(path: str) -> bool:
+    """Standard input, or a pipe: whether frames are needed is known only when it has been read."""
+    return path == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())

@@ -62,7 +62,7 @@ def parse(
         refuse_terminal(form, output)
     messages = Messages(quiet, verbose)
     files = expand(paths, messages.note)
-    if len(files) == 1 and files[0] != "-" and is_trace(files[0]):
+    if len(files) == 1 and Path(files[0]).is_file() and is_trace(files[0]):
         from profkit.cli.trace_tables import show
 
         if plots is not None:
