@@ -45,6 +45,13 @@ def _value(values: tuple[Scalar | None, ...]) -> str:
 
 def difference_line(difference: Difference) -> str:
     """``driver.version: 580.95 → 585.10 (environment; expected)``."""
+    if set(difference.base) == set(difference.candidate):
+        # The sides agree: what differs are the launches within each.
+        why = "not every launch states it" if difference.state == "unknown" else "launches of one side are no repeats"
+        return (
+            f"{visible(difference.key)}: {_value(difference.base)} within each side "
+            f"({difference.cause}; {'expected' if difference.state == 'expected' else why})"
+        )
     return (
         f"{visible(difference.key)}: {_value(difference.base)} → {_value(difference.candidate)} "
         f"({difference.cause}; {_STATES[difference.state]})"

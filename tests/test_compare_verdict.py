@@ -11,7 +11,7 @@ import pytest
 
 from profkit.comparison import metrics
 from profkit.comparison.checks import failures, parse_fail_on, undecided
-from profkit.comparison.fingerprint import Scalar, cause_class, differences, fingerprint
+from profkit.comparison.fingerprint import Difference, Scalar, cause_class, differences, fingerprint
 from profkit.comparison.kernels import KernelRow, kernel_changes
 from profkit.comparison.launch import Launch, launch_of
 from profkit.comparison.metrics import Measurement, metric_kind
@@ -19,6 +19,7 @@ from profkit.comparison.result import Settings
 from profkit.comparison.verdict import compare
 from profkit.errors import UsageError
 from profkit.jsonio import dumps
+from profkit.reports.compare import difference_line
 from profkit.rules import load_rules
 from profkit.run import Fact, Facts
 from profkit.words import Activity, Phase
@@ -376,3 +377,16 @@ def test_empty_sides_and_settings_out_of_range_are_refused() -> None:
             Settings(alpha=alpha, min_effect=min_effect)
     with pytest.raises(ValueError, match="direction"):
         compare(side(60, 1), side(60, 2), Settings(primary="speedyness"))
+
+
+def test_launches_that_differ_within_each_side_are_not_called_a_difference_of_the_sides() -> None:
+    mixed: tuple[Scalar | None, ...] = ("EAGLE3", "NGRAM", "none")
+    line = difference_line(Difference("speculative.algorithm", "config", mixed, mixed[::-1], "blocking"))
+    assert line == (
+        "speculative.algorithm: EAGLE3 / NGRAM / none within each side (config; launches of one side are no repeats)"
+    )
+    some: tuple[Scalar | None, ...] = (None, 48)
+    line = difference_line(Difference("server_args.max_running_requests", "config", some, some, "unknown"))
+    assert line.endswith("not stated / 48 within each side (config; not every launch states it)")
+    line = difference_line(Difference("driver.version", "environment", ("580",), ("590",), "blocking"))
+    assert line == "driver.version: 580 → 590 (environment; not expected: makes the sides incomparable)"
