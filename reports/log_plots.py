@@ -88,6 +88,9 @@ def _step_time(servers: Sequence[ServerSummary], theme: Theme) -> Figure:
         highest = max(highest, _points(axes, rows, colour))
         if rows and len(servers) > 1:
             label_end(axes, rows[-1].running_req, rows[-1].step_ms.p50 or 0.0, _name(server), colour)
+    loads = [row.running_req for server in servers for row in server.by_batch if row.step_ms.p50 is not None]
+    if loads:
+        axes.set_xlim(0.0, max(loads) * 1.04 + 0.5)  # a single load would get ticks of hundredths of a request
     if highest:
         axes.set_ylim(0.0, highest * 1.08)
     else:

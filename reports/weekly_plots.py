@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from profkit.reports import style
 from profkit.reports.palette import EVENT_MARKS, Theme, event_colour
@@ -102,11 +103,18 @@ def budget_plot(report: Weekly, path: Path, *, force: bool = False) -> bool:
     ]
     longest = max(sum(cells.values()) for _, _, cells in bars)
     with style.look(style.LIGHT) as theme:
-        figure, axes = style.figure(9.0, 0.9 + 0.36 * len(bars), unit="ms per cycle", grid="x")
+        figure, axes = style.figure(
+            9.0, 1.4 + 0.36 * len(bars), title="Where a cycle goes, by what the GPU does", unit="ms per cycle", grid="x"
+        )
         for place, _, cells in bars:
             parts = [(style.ACTIVITY_NAMES[a], value, theme.activities[a]) for a, value in cells.items() if value > 0]
             style.stacked_bar(axes, place, parts, total=longest, height=0.86)
         axes.set_yticks([place for place, _, _ in bars], [name for _, name, _ in bars])
         axes.invert_yaxis()
+        used = [a for a in ACTIVITIES if any(cells[a] > 0 for _, _, cells in bars)]
+        figure.legend(
+            handles=[Patch(color=theme.activities[a], label=style.ACTIVITY_NAMES[a]) for a in used],
+            loc="outside lower center", ncols=len(used), frameon=False, fontsize=8, handlelength=1.0,
+        )  # fmt: skip
         style.save(figure, path, force=force)
     return True

@@ -279,3 +279,12 @@ def test_whole_numbers_of_a_benchmark_are_written_as_others_are(
     shown = capsys.readouterr().out.replace("\N{NARROW NO-BREAK SPACE}", "_")
     assert "output tok/s 1_116 ·" in shown
     assert "mean TTFT ms 6_316 ·" in shown
+
+
+def test_running_requests_have_whole_ticks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("profkit.reports.log_plots.save", lambda figure, *_, **__: drawn.append(figure))
+    assert run(["parse", "eagle3", "--plots", str(tmp_path / "plots"), "-q"]) == 0
+    (axes,) = drawn[-1].axes
+    low, high = axes.get_xlim()
+    assert [t for t in axes.get_xticks() if low <= t <= high] == [0.0, 1.0]

@@ -7,9 +7,11 @@ import re
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from matplotlib.colors import to_hex
 from syrupy.assertion import SnapshotAssertion
 
 from profkit.comparison.launch import Launch, launch_of
@@ -124,3 +126,14 @@ def test_names_from_files_cannot_break_out() -> None:
     assert not BARE_TAG.search(text)
     assert all(not line.startswith("# <") for line in text.splitlines())
     assert "\u202e" not in text + "".join(weekly_terminal(report))
+
+
+def test_the_budget_names_every_colour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("profkit.reports.style.save", lambda figure, *_, **__: drawn.append(figure))
+    assert budget_plot(weekly(history_launches(traced=True), week=REGRESSION), tmp_path / "budget.png")
+    (figure,) = drawn
+    (legend,) = figure.legends
+    named = {to_hex(h.get_facecolor()) for h in legend.legend_handles}
+    assert {to_hex(bar.get_facecolor()) for bar in figure.axes[0].patches} == named
+    assert figure.axes[0].get_title(loc="left") == "Where a cycle goes, by what the GPU does"
