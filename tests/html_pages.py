@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from profkit.analysis import RunAnalysis
 from profkit.attribution import attribute
+from profkit.export.page import page_content
 from profkit.export.whatif import whatif_table
 from profkit.finding import Finding
 from profkit.loading import load_run
@@ -48,11 +49,16 @@ def remembered_whatif(candidate: RunAnalysis, baseline: RunAnalysis | None) -> A
 _TABLES: dict[tuple[str, str | None], Any] = {}
 
 
+def html_of(analysis: RunAnalysis, **more: Any) -> str:
+    """The page about a run; ``more`` as :func:`page_content` takes it."""
+    return render(page_content(analysis, **more))
+
+
 @cache
 def page(name: str = "eagle3", baseline: str | None = "baseline") -> str:
     """The page of a sample run."""
     analysis, traces = loaded(name)
-    return render(analysis, traces=traces, baseline=loaded(baseline)[0] if baseline else None)
+    return html_of(analysis, traces=traces, baseline=loaded(baseline)[0] if baseline else None)
 
 
 def _renamed(trace: Trace) -> Trace:
@@ -85,4 +91,4 @@ def hostile_page() -> str:
     }  # fmt: skip
     attacked = replace(analysis, name=HOSTILE[1], attribution=result, warnings=HOSTILE)
     base = replace(loaded("baseline")[0], name=HOSTILE[2])
-    return render(attacked, traces=changed, baseline=base, plan=plan)
+    return html_of(attacked, traces=changed, baseline=base, plan=plan)

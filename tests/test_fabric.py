@@ -17,8 +17,8 @@ from profkit.loading import load_run
 from profkit.pipeline import analyse_path
 from profkit.planning.calls import transfer_us
 from profkit.planning.plan import Plan, make_plan
-from profkit.reports.html import render
 from profkit.reports.plan import document
+from tests.html_pages import html_of
 from tests.paths import SAMPLES
 from tests.plan_data import sample, trace_only
 
@@ -100,7 +100,7 @@ def test_a_fabric_that_can_do_better_points_into_the_server() -> None:
     step = next(e for e in plan.experiments if "dearer than nccl-tests" in e.title)
     assert "--allreduce-curve nccl-tests" in step.command
     assert "205 us in the server and 90 us outside it" in document(plan, names=["run", "base"])
-    assert "nccl-tests in perf.txt, this host" in render(plan.situation.candidate)
+    assert "nccl-tests in perf.txt, this host" in html_of(plan.situation.candidate)
 
 
 def test_with_ranks_missing_the_server_s_time_is_a_bound() -> None:

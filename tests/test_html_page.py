@@ -22,16 +22,16 @@ from profkit.escape import visible
 from profkit.export import timeline as timelines
 from profkit.pipeline import analyse_path
 from profkit.projection import Change, Projector
-from profkit.reports.html import render, sections
+from profkit.reports.html import sections
 from profkit.reports.html.plot import Measured, allreduce_plot
 from profkit.reports.html.shell import embedded
 from profkit.words import ACTIVITIES, HEADLINE_PARTS
-from tests.html_pages import HOSTILE, SAMPLES, hostile_page, loaded, page, remembered_whatif
+from tests.html_pages import HOSTILE, SAMPLES, hostile_page, html_of, loaded, page, remembered_whatif
 
 
 @pytest.fixture(autouse=True)
 def _replay_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profkit.reports.html.page.whatif_table", remembered_whatif)
+    monkeypatch.setattr("profkit.export.page.whatif_table", remembered_whatif)
 
 
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -136,7 +136,7 @@ def test_embedded_json_cannot_leave_its_element(value: Any) -> None:
 
 def test_same_input_same_bytes() -> None:
     analysis, traces = loaded("eagle3")
-    assert render(analysis, traces=traces, baseline=loaded("baseline")[0]) == page()
+    assert html_of(analysis, traces=traces, baseline=loaded("baseline")[0]) == page()
     assert str(SAMPLES) not in page()
 
 
@@ -213,12 +213,12 @@ PROJECTORS: dict[str, Projector] = {}
 
 def test_without_names_or_log_or_trace() -> None:
     analysis, _ = loaded("eagle3")
-    bare = render(analysis, baseline=loaded("baseline")[0])
+    bare = html_of(analysis, baseline=loaded("baseline")[0])
     assert data_of(bare)["timeline"]["names"] == [""]
     assert "Speculation" in bare
-    no_log = render(replace(analysis, log=None))
+    no_log = html_of(replace(analysis, log=None))
     assert data_of(no_log)["whatif"] is None
-    no_trace = render(replace(analysis, attribution=None))
+    no_trace = html_of(replace(analysis, attribution=None))
     assert data_of(no_trace)["timeline"] is None
     read(no_trace)
 
@@ -278,14 +278,14 @@ def test_what_was_not_observed_is_no_zero_and_the_target_s_compute_has_its_name(
     assert matrix is not None
     row = next(r for r in matrix["rows"] if r["key"] == "draft")
     assert {row["sum"], *(cell["text"] for cell in row["cells"])} == {"–"}
-    assert "of it is decode compute." in "".join(read(render(replace(analysis, attribution=result))).text)
+    assert "of it is decode compute." in "".join(read(html_of(replace(analysis, attribution=result))).text)
 
 
 def test_a_recording_without_length_has_a_page(tmp_path: Path) -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 100, "dur": 0,
               "args": {"device": 0, "stream": 7, "correlation": 1}}  # fmt: skip
     (tmp_path / "a.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
-    text = render(analyse_path(tmp_path, cache=False))
+    text = html_of(analyse_path(tmp_path, cache=False))
     assert "holds no complete decode cycle" in text
     read(text)
 

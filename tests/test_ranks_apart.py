@@ -31,12 +31,12 @@ from profkit.projection import Change, project
 from profkit.projection.measured import MOST_CYCLES
 from profkit.projection.measured import groups_of as replay_groups
 from profkit.reports.attribution import terminal
-from profkit.reports.html import render
 from profkit.run import Fact, Facts
 from profkit.simulation import Simulation, simulate
 from profkit.simulation.files import write_trace
 from profkit.trace import Trace, TraceInfo
 from tests.attribution_modes import scenario
+from tests.html_pages import html_of
 
 ID = "1700000000.5"
 
@@ -102,7 +102,7 @@ def test_replicas_and_stages_stay_apart(part: str, silent: bool, tmp_path: Path)
     for cycle in choose(found, "all"):
         assert len({found.ranks[place].group for place in cycle.members}) == 1
     assert len(choose(found, "all")) == 2 * len(choose(alone[0], "all"))
-    assert all(name in render(RunAnalysis("x", "x", None, None, Facts({}), None, found)) for name in (f"{word}1 tp0",))
+    assert all(name in html_of(RunAnalysis("x", "x", None, None, Facts({}), None, found)) for name in (f"{word}1 tp0",))
 
 
 def test_a_group_that_could_not_be_aligned_leaves_the_others_as_they_are(tmp_path: Path) -> None:

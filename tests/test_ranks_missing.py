@@ -25,12 +25,12 @@ from profkit.planning.calls import mean_wait_us
 from profkit.planning.plan import make_plan
 from profkit.projection import Change, project
 from profkit.reports.attribution import as_markdown, terminal
-from profkit.reports.html import render
 from profkit.reports.plan import document
 from profkit.run import Fact, Facts
 from profkit.simulation import Drafter, Hardware, Model, Recording, Scenario, Serving, simulate, write_run
 from profkit.simulation.truth import CollectiveTruth
 from tests.attribution_modes import BASE, attributed, record, scenario
+from tests.html_pages import html_of
 
 RANKS = 3
 # The last rank computes half as long again: the others wait for it in every call.
@@ -141,7 +141,7 @@ def test_documents_say_at_most() -> None:
     line = next(x for x in terminal(found).splitlines() if x.startswith("  verify all_reduce"))
     assert re.search(r"≤ [\d.]+ +≥ [\d.·]+ .*≥ [\d.]+  nccl", line)
     assert re.search(r"verify all\\_reduce .*\| ≤ [\d.]+ \| ≥ ", as_markdown(found))
-    page = render(analysis)
+    page = html_of(analysis)
     assert '<td class="n">≤ ' in page
     assert "Open dots: ranks are missing" in page
     text = document(make_plan(analysis), names=("run",))
@@ -150,7 +150,7 @@ def test_documents_say_at_most() -> None:
     assert "so the transfer is at most this, wait and bandwidth at least." in text
     assert "at most this" not in document(make_plan(analysed((0, 1, 2))), names=("run",))
     whole = attribution((0, 1, 2))
-    assert not re.search("[≤≥]", terminal(whole) + as_markdown(whole) + render(analysed((0, 1, 2))))
+    assert not re.search("[≤≥]", terminal(whole) + as_markdown(whole) + html_of(analysed((0, 1, 2))))
 
 
 def test_a_bound_is_no_measurement_to_compare_or_to_plan_with() -> None:

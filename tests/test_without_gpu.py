@@ -16,9 +16,9 @@ from profkit.attribution.result import Attribution
 from profkit.pipeline import analyse_path
 from profkit.planning.plan import Plan, make_plan
 from profkit.reports import attribution as report
-from profkit.reports.html import render
 from profkit.reports.plan import document
 from profkit.speculation.arm import why_untraced
+from tests.html_pages import html_of
 from tests.paths import SAMPLES
 from tests.plan_data import sample, with_facts
 from tests.trace_makers import decode_events
@@ -87,7 +87,7 @@ def test_traces_of_another_load_are_named_with_theirs() -> None:
 
 
 def test_the_page_says_it_in_its_head_and_draws_no_gpu_host() -> None:
-    page = render(on_cpu())
+    page = html_of(on_cpu())
     head, _, rest = page.partition('id="collectives"') if 'id="collectives"' in page else page.partition("Collectives")
     assert "Recorded without a GPU: host operators stand for GPU work, and all times are the CPU&#39;s." in head
     assert "CPU times, no GPU" in head
@@ -95,7 +95,7 @@ def test_the_page_says_it_in_its_head_and_draws_no_gpu_host() -> None:
     assert 'class="model"' not in page
     assert "no curve of a GPU host belongs here" in rest
     assert "Why the GPU waits" not in page
-    gpu = render(sample("eagle3"), baseline=sample("baseline"))
+    gpu = html_of(sample("eagle3"), baseline=sample("baseline"))
     assert 'class="curve"' in gpu
     assert "without a GPU" not in re.sub(r"<script.*?</script>", "", gpu, flags=re.DOTALL)
 
@@ -105,7 +105,7 @@ def test_a_stated_link_brings_no_latency_model_to_calls_of_the_cpu() -> None:
     plan = make_plan(run)
     assert plan.situation.economics.nccl_model_per_call.value is None
     assert "NCCL" not in first_sentence(plan)
-    assert 'class="model"' not in render(run)
+    assert 'class="model"' not in html_of(run)
 
 
 def test_the_attribution_names_the_clock_in_its_title() -> None:
@@ -121,7 +121,7 @@ def test_the_attribution_names_the_clock_in_its_title() -> None:
 
 def test_idle_of_a_host_thread_is_not_laid_on_launches() -> None:
     found = attributed(on_cpu())
-    page, markdown = render(on_cpu()), report.as_markdown(found)
+    page, markdown = html_of(on_cpu()), report.as_markdown(found)
     for text in (report.terminal(found), markdown, page, first_sentence(make_plan(on_cpu()))):
         assert "the host launched late" not in text
         assert "host launching late" not in text

@@ -44,6 +44,7 @@ def write_page(
         InputError: a run cannot be used.
         UsageError: no such cycle, or ``output`` exists and ``force`` is false.
     """
+    from profkit.export.page import page_content
     from profkit.files import write_text
     from profkit.reports.html import render
 
@@ -52,6 +53,7 @@ def write_page(
     for arm in (analysis, other) if other is not None else (analysis,):
         for warning in arm.warnings:
             messages.warn(f"{arm.name}: {warning}")
-    text = render(analysis, traces=loaded.traces, baseline=other, plan=plan, cycles=tuple(cycles or DEFAULT_CYCLES))
+    chosen = tuple(cycles or DEFAULT_CYCLES)
+    text = render(page_content(analysis, traces=loaded.traces, baseline=other, plan=plan, cycles=chosen))
     write_text(output, text, force=force)
     messages.note(f"wrote {output}, {len(text) / 1e6:.2f} MB")

@@ -85,10 +85,11 @@ def attribute(
         drawn = {caption: str(plots / name) for caption, name in draw(result, plots, force=force).items()}
         messages.note(f"plots: {', '.join(drawn.values()) or 'none, since no cycle is counted'}")
     if html is not None:
+        from profkit.export.page import page_content
         from profkit.files import write_text
         from profkit.reports.html import render
 
-        write_text(html, render(analysis, traces=traces), force=force)
+        write_text(html, render(page_content(analysis, traces=traces)), force=force)
         messages.note(f"wrote {html}")
     _write(result, form, output, table, drawn, force=force)
     for problem in (p for info in result.inputs for p in info.problems):

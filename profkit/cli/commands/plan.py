@@ -180,8 +180,9 @@ def _write(made: Plan, folder: Path, names: list[str], traces: tuple[Trace, ...]
 
 
 def _page(made: Plan, traces: tuple[Trace, ...]) -> str:
+    from profkit.export.page import page_content
     from profkit.jsonio import plain
     from profkit.reports.html import render
 
     situation = made.situation
-    return render(situation.candidate, traces=traces, baseline=situation.baseline, plan=plain(made))
+    return render(page_content(situation.candidate, traces=traces, baseline=situation.baseline, plan=plain(made)))
