@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
@@ -15,6 +18,8 @@ from profkit.serving.result import BatchRow, LogSummary, ServerSummary
 
 _WIDTH, _PANEL, _BATCH_PANEL = 9.0, 2.5, 3.6
 _MOST_SERVERS = 6
+# Points this many times farther apart than usual were not one stretch of decoding.
+SILENT = 5.0
 
 
 def plot_log(summary: LogSummary, folder: Path, *, force: bool = False) -> list[Path]:
@@ -67,9 +72,20 @@ def _line(axes: Axes, server: ServerSummary, key: str, colour: str, several: boo
     ]
     if not points:
         return
-    axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, marker="o", ms=3, lw=1.4)
+    drawn = _broken(points)
+    axes.plot([p[0] for p in drawn], [p[1] for p in drawn], color=colour, marker="o", ms=3, lw=1.4)
     if several:
         label_end(axes, points[-1][0], points[-1][1], _name(server), colour)
+
+
+def _broken(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points with a hole wherever the server was silent: a line across would claim that it went on decoding."""
+    gaps = [b[0] - a[0] for a, b in itertools.pairwise(points)]
+    longest = SILENT * statistics.median(gaps) if gaps else 0.0
+    result = [points[0]]
+    for gap, point in zip(gaps, points[1:], strict=True):
+        result += [(point[0], math.nan), point] if gap > longest else [point]
+    return result
 
 
 def _known(values: Sequence[float | None]) -> bool:

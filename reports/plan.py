@@ -17,10 +17,9 @@ from profkit.planning.ranking import LeverState, RankedLever
 from profkit.planning.verdict import ACTIVITY_WORDS, Verdict
 from profkit.quantity import Quantity
 from profkit.reports.templating import render
-from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, percent
+from profkit.reports.wording import NOT_KNOWN, RANGES, at_least, at_most, count, figure, percent
 from profkit.run import Facts, engine_release
 
-RANGES: Final = {"ci95": "95% interval", "p10_p90": "p10 to p90", "model": "model"}
 STATES: Final[dict[LeverState, str]] = {
     "open": "open",
     "check": "check first",
@@ -111,7 +110,7 @@ def spread(quantity: Quantity) -> str:
     """The range with what it is; a dash when there is none."""
     if quantity.low is None or quantity.high is None:
         return NOT_KNOWN
-    kind = RANGES.get(quantity.range or "", "")
+    kind = RANGES[quantity.range] if quantity.range is not None else ""
     return f"{figure(quantity.low)} to {figure(quantity.high)}" + (f" ({kind})" if kind else "")
 
 

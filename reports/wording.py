@@ -7,6 +7,7 @@ from typing import Final
 
 from profkit.attribution.result import Attribution, CollectiveSummary, CycleSummary
 from profkit.comparison.result import MetricComparison, Verdict
+from profkit.quantity import Quantity, RangeKind
 from profkit.reports.palette import HEADLINE_NAMES
 from profkit.words import HeadlinePart
 from profkit.words import count as count
@@ -17,6 +18,8 @@ VERDICTS: Final[Mapping[Verdict, str]] = {
     "no_change": "No detectable change",
     "cannot_say": "Cannot say",
 }
+# What the ends of a range are.
+RANGES: Final[Mapping[RangeKind, str]] = {"ci95": "95% interval", "p10_p90": "p10 to p90", "model": "model"}
 NOT_KNOWN = "–"
 _MINUS = "\N{MINUS SIGN}"
 
@@ -29,6 +32,14 @@ def figure(value: float | None, unit: str = "") -> str:
     digits = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 or size == 0 else 3
     text = f"{value:,.{digits}f}".replace("-", _MINUS)
     return f"{text} {unit}".rstrip()
+
+
+def ranged(quantity: Quantity) -> str:
+    """``53.2 to 65.3, p10 to p90``: the range and what it is; empty where there is none, or none that shows."""
+    if quantity.low is None or quantity.high is None or figure(quantity.low) == figure(quantity.high):
+        return ""
+    kind = RANGES[quantity.range] if quantity.range is not None else ""
+    return f"{figure(quantity.low)} to {figure(quantity.high)}" + (f", {kind}" if kind else "")
 
 
 def at_most(text: str, row: CollectiveSummary) -> str:

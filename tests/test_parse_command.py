@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from profkit.cli.app import run
+from profkit.reports.log_plots import _broken
 from tests.paths import ROOT, SAMPLES
 
 STORY = SAMPLES / "kimi-k2.5-tp8"
@@ -288,3 +290,12 @@ def test_running_requests_have_whole_ticks(monkeypatch: pytest.MonkeyPatch, tmp_
     (axes,) = drawn[-1].axes
     low, high = axes.get_xlim()
     assert [t for t in axes.get_xticks() if low <= t <= high] == [0.0, 1.0]
+
+
+def test_lines_of_a_plot_stop_where_the_server_was_silent() -> None:
+    busy = [(float(t), 50.0 + t) for t in (*range(10), *range(40, 50))]
+    drawn = _broken(busy)
+    assert [p for p in drawn if not math.isnan(p[1])] == busy
+    assert [p[0] for p in drawn if math.isnan(p[1])] == [40.0]
+    assert _broken(busy[:10]) == busy[:10]
+    assert _broken(busy[:1]) == busy[:1]

@@ -155,7 +155,11 @@ def test_a_folder_of_ranks(tmp_path: Path) -> None:
 
 
 def test_nothing_found(tmp_path: Path) -> None:
-    for path, words in (("no.json", "cannot be opened"), ("*.json", "no file matches"), (".", "no \\*.trace.json")):
+    for path, words in (
+        ("no.json", "No such file or directory; check the path"),
+        ("*.json", "no file matches"),
+        (".", "no \\*.trace.json"),
+    ):
         with pytest.raises(InputError, match=words):
             read_traces([tmp_path / path])
 

@@ -360,7 +360,7 @@ def open_source(path: Path | str, member: str | None = None) -> Source:
     except IsADirectoryError as error:
         raise InputError(f"{text}: is a folder; read_traces reads folders") from error
     except OSError as error:
-        raise InputError(f"{text}: cannot be opened ({error.strerror or error})") from error
+        raise InputError(f"{text}: {error.strerror or error}; check the path") from error
     return Source(label, file, where if where.is_file() else None, member)
 
 

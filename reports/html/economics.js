@@ -143,7 +143,7 @@
     if (table.draft_tokens) draft.value = table.draft_tokens;
     update();
   });
-  byId("eco-notes").textContent = "Upright marks: as measured. Assumed: " + table.assumptions.join("; ") + ".";
+  byId("eco-notes").textContent = "Upright marks: as measured; whiskers and ranges: the model's. Assumed: " + table.assumptions.join("; ") + ".";
   window.profkitProject = (change) => { const now = project(change); return { ...now, pays: pays(now) }; };
   update();
 })();

@@ -19,7 +19,17 @@ from profkit.reports.html import evidence
 from profkit.reports.html.evidence import us
 from profkit.reports.html.plot import Measured, allreduce_plot, size_text
 from profkit.reports.palette import ACTIVITY_NAMES, PHASE_NAMES
-from profkit.reports.wording import NOT_KNOWN, at_least, at_most, count, figure, part_name, percent, prefills_only
+from profkit.reports.wording import (
+    NOT_KNOWN,
+    at_least,
+    at_most,
+    count,
+    figure,
+    part_name,
+    percent,
+    prefills_only,
+    ranged,
+)
 from profkit.rules import load_rules
 from profkit.run import engine_release
 from profkit.speculation.economics import Economics
@@ -61,14 +71,12 @@ _ECONOMICS = (
 
 
 def quantity(value: Quantity) -> str:
-    """``33.3 ms (33.2 to 33.5)``; a dash for unknown."""
+    """``33.3 ms (33.2 to 33.5, p10 to p90)``; a dash for unknown."""
     unit = {"ratio": "times"}.get(value.unit, value.unit)
     if value.value is None:
         return NOT_KNOWN
-    text = figure(value.value, unit)
-    if value.low is not None and value.high is not None and value.high > value.low:
-        text += f" ({figure(value.low)} to {figure(value.high)})"
-    return text
+    range_ = ranged(value)
+    return figure(value.value, unit) + (f" ({range_})" if range_ else "")
 
 
 def context(
@@ -193,12 +201,11 @@ def _figures(figures: Economics | None, result: Attribution | None) -> Iterator[
     for name, value in chosen:
         if value.value is None:
             continue
-        ranged = value.low is not None and value.high is not None and value.high > value.low
         yield {
             "name": name,
             "value": figure(value.value),
             "unit": {"tokens": "", "ratio": "times"}.get(value.unit, value.unit),
-            "range": f"{figure(value.low)} to {figure(value.high)}" if ranged else "",
+            "range": ranged(value),
         }
 
 
