@@ -32,7 +32,7 @@ from tests.independent_kernels import (
 )
 from tests.independent_machine import COPY, D2H, MAIN, SCHEDULE, SIDE, Kernel, Machine
 
-Item = tuple[str, int] | tuple[str, int, int]  # ("d", batch size[, steps]) or ("p", tokens)
+Item = tuple[str, int] | tuple[str, int, int]  # ("d", batch size[, steps]), ("p", tokens), ("m", decoding requests)
 DECODES: tuple[Item, ...] = (("d", 4),) * 7
 
 
@@ -41,7 +41,7 @@ class Case:
     """One recording: what serves, and what of it is in the file."""
 
     version: str = "0.5.16"
-    mode: str = "eagle"  # eagle, standalone, mtp, ngram, dflash, dspark, none
+    mode: str = "eagle"  # eagle, standalone, frozen (KV MTP), mtp, ngram, dflash, dspark, none
     evidence: str = "annotations"  # annotations, stacks (both), frames, launches, gpu_annotations, gpu
     steps: int = 3
     topk: int = 1
@@ -85,6 +85,7 @@ class Server:
         self.stream = MAIN
         machine.early = 1900 if case.early else 0
         self.steps = case.steps
+        self.mixed = False  # the prefill takes the decoding requests along (mixed chunks)
         self.pending: list[int] | None = None
         self.published: list[int] | None = None
 
@@ -196,7 +197,8 @@ class Server:
 
     def iterate(self, item: Item) -> None:
         """One turn of the event loop: run a batch, then process the result of the one before."""
-        prefill = item[0] == "p"
+        prefill = item[0] in ("p", "m")
+        self.mixed = item[0] == "m"
         loop = "event_loop_overlap" if self.c.overlap else "event_loop_normal"
         with self.m.frame(*self.fn("managers/scheduler.py", loop)):
             for name in ("recv_requests", "process_input_requests"):
@@ -282,7 +284,8 @@ class Server:
     def prefill(self, tokens: int) -> None:
         """The target's extend and the sampling of its first token."""
         with self.m.frame(*self.fn("managers/tp_worker.py", "forward_batch_generation")):
-            with self.runner(self.step("EXTEND", 1, tokens=tokens)):
+            span = self.step("MIXED", tokens + 1) if self.mixed else self.step("EXTEND", 1, tokens=tokens)
+            with self.runner(span):
                 self.eager("decode", EW, triton("create_flashinfer_kv_indices_triton", 3), EW)
                 self.run(0, self.model("decode", False, tokens, prefill=True))
             self.sample()

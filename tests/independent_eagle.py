@@ -145,6 +145,53 @@ class EagleV2(Server):
         )
 
 
+class FrozenKv(EagleV2):
+    """frozen_kv_mtp_worker_v2.py: the drafter reads the target's cache; its seed runs in the draft's graph, and its
+    draft_extend only picks what the next seed needs."""
+
+    file = "speculative/frozen_kv_mtp_worker_v2.py"
+
+    def entry(self) -> tuple[str, ...]:
+        return (self.file, "forward_batch_generation")
+
+    def prefill(self, tokens: int) -> None:
+        Server.prefill(self, tokens)
+        self.publish()
+        with self.stage("draft_extend"), self.m.frame(*self.fn(self.file, "_draft_extend_for_prefill")):
+            self.eager("draft_extend", SUM, EW, INDEX, FILL, FILL)
+
+    def decode(self, bs: int) -> None:
+        with self.stage("draft"), self.m.frame(*self.fn(self.file, "draft")):
+            self.draft(bs)
+        self.verify(bs)
+        self.publish()
+        with self.stage("draft_extend"), self.m.frame(*self.fn(self.file, "_draft_extend_for_decode")):
+            self.eager("draft_extend", FILL, EW, EW, EW, INDEX, EW, FILL, FILL)
+        self.m.fence(SCHEDULE, self.m.ends(MAIN))
+
+    def draft(self, bs: int) -> None:
+        self.eager("draft", EW, SUM, EW)
+        body: list[tuple[str, Kernel]] = []
+        for _ in range(self.steps):
+            body += self.model("draft", True, 1) + [("draft", k) for k in (SOFTMAX, TOPK, EW)]
+        body += [("draft", k) for k in (CAT, CAT, TOPK, SORT, INDEX)]
+        if self.c.draft_graph:
+            with self.m.frame(*self.fn("speculative/frozen_kv_mtp_cuda_graph_runner.py", "execute")):
+                self.eager("draft", EW, D2D, D2D, D2D, EW)
+                name = f"step[DRAFT_LOOP raw_bs={bs} bs={bs} topk={self.c.topk}]"
+                with self.m.note(name):
+                    self.m.replay(5000 + 100 * self.steps + bs, body)
+        else:
+            self.draft_metadata()
+            with self.m.frame(*self.fn(self.file, "draft_forward")):
+                for _ in range(self.steps):
+                    with self.runner(self.step("DECODE", bs, draft=True)):
+                        self.run(0, self.model("draft", True, 1), decode=True)
+                    self.eager("draft", SOFTMAX, TOPK, EW)
+                self.eager("draft", CAT, CAT, TOPK, SORT, INDEX)
+        self.tree()
+
+
 class EagleV1(EagleV2):
     """eagle_worker.py: no overlap, the host waits for acceptance."""
 

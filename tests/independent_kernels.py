@@ -67,6 +67,7 @@ class Family:
     allreduce: str
     fused: bool = False  # the norm is inside the all-reduce
     linear: tuple[str, ...] = ()  # three of four layers have linear attention instead
+    exchange: tuple[str, ...] = ()  # expert parallelism: tokens to their experts and back, instead of an all-reduce
 
 
 _NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -123,6 +124,16 @@ FAMILIES: dict[str, Family] = {
                      "void sglang::cross_device_reduce_2stage<__nv_bfloat16, 4>(sglang::RankData*)",
                      linear=("_causal_conv1d_update_kernel", "fused_sigmoid_gating_delta_rule_update_kernel",
                              "_layer_norm_gated_fwd_kernel")),
+    "ep": Family(_NORM, ("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 2112u, 7168u, 1u>(float*)",
+                         "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 7168u, 2048u, 1u>(float*)",
+                         "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u, 7168u, 32u>(float*)",
+                         "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 7168u, 2048u, 32u>(float*)"),
+                 ("set_mla_kv_buffer_kernel",),
+                 ("void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>>()",),
+                 ("void flash_fwd_splitkv_mla_kernel<Flash_fwd_kernel_traits_mla<576, 64, 64, 8>>()",),
+                 ("_silu_and_mul_post_quant_kernel",), _NCCL,
+                 exchange=("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*, int*, long*)",
+                           "void deep_ep::internode_ll::combine<7168, 11, 128>(void*, void*, long*, float*)")),
 }  # fmt: skip
 _TRITON = ("_kernel", "fused_", "_matmul", "_topk_f", "_combined", "_swiglu", "_fwd", "_rms", "set_mla", "moe_sum")
 
@@ -134,6 +145,7 @@ def forward(
     f = FAMILIES[family]
     slow = 1.0 + 0.06 * min(tokens, 8) + (4.0 if prefill else 0.0)
     reduce: list[Kernel] = [(f.allreduce, 11 * slow, "allreduce")] if ranks > 1 else []
+    swap: list[Kernel] = [(n, 18 * slow, "comm") for n in f.exchange if ranks > 1]
 
     def k(name: str, us: float) -> Kernel:
         plain = "(" not in name and "<" not in name and not name.startswith(("nvjet", "fmha", "bmm"))
@@ -148,10 +160,11 @@ def forward(
             k(f.gemm[1], 14),
             *reduce,
             *norm,
+            *swap[:1],
             k(f.gemm[2], 46),
             *(k(n, 3) for n in f.middle),
             k(f.gemm[3], 27),
-            *reduce,
+            *(swap[1:] or reduce),
         ]
     kernels.append(k(f.norm, 2.8))
     if head:

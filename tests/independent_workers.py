@@ -6,7 +6,7 @@ import zlib
 from dataclasses import replace
 
 from tests.independent_cycles import Case, Server
-from tests.independent_eagle import EagleV1, EagleV2, MultiLayer
+from tests.independent_eagle import EagleV1, EagleV2, FrozenKv, MultiLayer
 from tests.independent_kernels import (
     ARGMAX,
     CAT,
@@ -228,6 +228,7 @@ class Dspark(Dflash):
 WORKERS: dict[str, type[Server]] = {
     "eagle": EagleV2,
     "standalone": EagleV2,
+    "frozen": FrozenKv,
     "mtp": MultiLayer,
     "ngram": Ngram,
     "dflash": Dflash,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.independent_check import check, report, truth_windows
 from tests.independent_cycles import Case
-from tests.independent_found import FOUND
+from tests.independent_found import FOUND, turns
 from tests.independent_workers import simulate
 
 EVIDENCES = ("annotations", "stacks", "launches", "gpu_annotations", "gpu")
@@ -30,6 +30,7 @@ def grid() -> Iterator[tuple[str, Case]]:
     """Every mode and release with every evidence it can have, each with another model, steps and way to launch."""
     yield from _eagle()
     yield from _others()
+    yield from _forms()
     yield from _found_wrong_once()
 
 
@@ -82,6 +83,21 @@ def _eagle() -> Iterator[tuple[str, Case]]:
         start = "idle" if name == "first" else "mid"
         for version, evidence in (("0.5.9", "frames"), ("0.5.16", "launches"), ("0.5.23", EVIDENCES[number])):
             yield f"eagle-{version}-{evidence}-{name}", Case(version, evidence=evidence, script=script, start=start)
+
+
+def _forms() -> Iterator[tuple[str, Case]]:
+    """Experts on all ranks, chunks of prompts beside decoding requests, a drafter that reads the target's cache."""
+    mixed = turns("d4 d4 d4 m4 d4 d4 m4 m4 d4 d4 d4")
+    for number, evidence in enumerate(EVIDENCES):
+        versions = ("0.5.16", "0.5.20", "0.5.23")
+        version = versions[number % 3]
+        graphs: dict[str, Any] = {"draft_graph": number % 2 == 0}
+        experts: dict[str, Any] = {"ranks": 4, "family": "ep", "layers": 8}
+        yield f"experts-{version}-{evidence}", Case(version, "eagle", evidence, drafter="ep", **experts)
+        yield f"frozen-{version}-{evidence}", Case(version, "frozen", evidence, draft_layers=2 + number, **graphs)
+        yield f"mixed-{version}-{evidence}", Case(version, "none", evidence, script=mixed, overlap=number % 2 == 0)
+    yield "experts-plain-0.5.23-annotations", Case("0.5.23", "none", **experts)
+    yield "frozen-0.5.16-frames", Case("0.5.16", "frozen", "frames", draft_layers=2)
 
 
 def _others() -> Iterator[tuple[str, Case]]:

@@ -287,10 +287,14 @@ class _Ring:
         self._set(end, stop, OTHER)
 
     def _unmarked_draft(self, first: int, stop: int, left: str) -> int:
-        """Where draft forwards begin that no landmark opens, before a tree build: the last forwards of the stretch.
+        """Where draft forwards begin that no landmark opens, before a tree build: after the batch has resolved what the
+        one before left, else the last forwards of the stretch.
 
         A multi-layer drafter does all its forwards in the draft_extend: then the draft is the picking of tokens.
         """
+        resolves = np.flatnonzero(self.sequence.resolves[first:stop])
+        if len(resolves):
+            return first + int(resolves[-1]) + 1
         units = self.sequence.units(first, stop)
         if len(units) > 1 and left != "X":
             return units[0].stop

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.attribution.labels import Labels
+from profkit.attribution.labels.dialect import marker_of
 from profkit.attribution.ops import Ops, copies_from_host
 
 Ints = npt.NDArray[np.int64]
@@ -48,6 +49,7 @@ class Sequence:
     embedding: Bools
     gemm: Bools
     prompted: Bools  # a prefill that is known and left out ran just before
+    resolves: Bools  # the scheduler reads what the batch before left: a batch begins after it
     in_replay: Bools
     replay: Ints  # number of the replay, -1 outside
     start: Ints
@@ -127,6 +129,7 @@ def read_sequence(ops: Ops, labels: Labels) -> Sequence:
         meta=ops.classes.mask("attn.meta")[order],
         embedding=ops.classes.mask("embedding")[order],
         gemm=ops.classes.mask("gemm")[order],
+        resolves=np.array([marker_of(n) == "resolve" for n in ops.names] or [False], np.bool_)[ops.name[order]],
         prompted=np.diff(kept, prepend=-1) > 1,
         in_replay=inside,
         replay=replay,
