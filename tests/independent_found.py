@@ -87,4 +87,13 @@ FOUND: dict[str, Case] = {
         "0.5.23", "dflash", "gpu_annotations", 2, ranks=2, family="marlin", layers=8, draft_layers=5, pieces=5,
         early=True, start="idle", script=OFTEN,
     ),
+    "mixed-cut": Case(
+        "0.5.23", "none", ranks=2, family="blackwell", layers=16, greedy=False, early=True, start="cut", cut_us=400.0,
+        script=turns("d4 d4 m4 m4 m4 d4 d4 d4 d4 d4"),
+    ),
+    "frozen-often": Case("0.5.23", "frozen", "gpu", 5, layers=16, draft_layers=4, drafter="mla", script=OFTEN),
+    "frozen-adaptive": Case(
+        "0.5.16", "frozen", "launches", 2, layers=16, draft_layers=2, draft_graph=False, branches=True, grammar=True,
+        script=turns("d1:3 d1:3 d1:3 d1:5 d1:5 d1:1 d1:1 d1:3 d1:3"),
+    ),
 }  # fmt: skip

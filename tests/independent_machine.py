@@ -278,7 +278,7 @@ class Machine:
         windows = []
         for (start, cycle), (end, _) in pairwise(known):
             inside = [op for op in ops if start <= op.start < end]
-            prefill = any(op.cycle < 0 for op in inside)
+            prefill = any(op.cycle < 0 and op.stream == MAIN for op in inside)
             calls = sum(op.kind == "allreduce" for op in inside)
             windows.append(Window(cycle, start, end, prefill, _sweep(ops, start, end), calls))
         return windows

@@ -170,3 +170,18 @@ def test_where_no_name_tells_the_split_is_called_a_guess(mode: str, evidence: st
         )
         assert outcome.confidence <= 0.5
         assert outcome.cycles[0][0] == 0 or any("may be wrong" in w for w in outcome.found.warnings)
+
+
+def test_drafts_that_only_the_order_of_forwards_tells_are_called_a_guess() -> None:
+    outcome = check(Case("0.5.11", "eagle", steps=5, hidden=True, start="idle", family="hybrid"))
+    assert outcome.cycles == ((6, 6),)
+    assert outcome.cells[0, "draft", "compute"][0] > 0.1
+    assert outcome.worst < 0.01
+    assert outcome.confidence < 0.9
+
+
+def test_where_most_kernels_are_unknown_sizes_are_not_asked() -> None:
+    outcome = check(Case("0.5.20", "dspark", "gpu", ranks=2, family="triton", drafter="triton", hidden=True))
+    assert outcome.cycles == ((0, 4), (0, 4))
+    assert any("unknown kind" in w for w in outcome.found.warnings)
+    assert all(rank.labelled_by["none"] > 0.99 for rank in outcome.found.ranks)

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profkit.attribution.kernels import UNKNOWN_CLASS
 from profkit.attribution.labels import (
     ACCEPT,
     DECODE,
@@ -21,7 +22,6 @@ from profkit.attribution.labels import (
     DRAFT_EXTEND,
     NO_SOURCE,
     OTHER,
-    UNLABELLED,
     VERIFY,
     Labels,
 )
@@ -29,8 +29,9 @@ from profkit.attribution.labels.dialect import marker_of
 from profkit.attribution.labels.landmarks import LANDMARK, Landmark, find_landmarks
 from profkit.attribution.labels.plain import label_plain
 from profkit.attribution.labels.repeat import label_repeated
-from profkit.attribution.labels.ring import forwards, label_ring
+from profkit.attribution.labels.ring import forwards, label_ring, whole
 from profkit.attribution.labels.sequence import PAUSE_NS, Sequence, read_sequence
+from profkit.attribution.labels.streams import label_other_streams
 from profkit.attribution.ops import Ops
 from profkit.words import LABEL_SOURCES
 
@@ -40,6 +41,8 @@ _NAMED: Final = tuple(LABEL_SOURCES.index(s) for s in ("annotation", "frame", "g
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
+# Sizes of forwards are not asked where kernels of unknown kind take more than this share of the time.
+_UNKNOWN: Final = 0.1
 # Models with fewer layers than this are too small to tell a prefill by its attention.
 _LEAST_LAYERS: Final = 4
 
@@ -51,16 +54,17 @@ def label_by_landmarks(ops: Ops, labels: Labels) -> None:
     sequence = read_sequence(ops, labels)
     if not len(sequence.op):
         return
+    markers = np.array([marker_of(n) for n in ops.names], object)[sequence.name]
+    ring = np.isin(markers, list(LANDMARK)).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any()
     named = np.flatnonzero(np.isin(labels.source[sequence.op], _NAMED))
     if len(named):
-        label_repeated(sequence, labels, int(named[0]))
-    markers = np.array([marker_of(n) for n in ops.names], object)[sequence.name]
-    if np.isin(markers, list(LANDMARK)).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any():
+        label_repeated(sequence, labels, int(named[0]), all_known=bool(ring))
+    if ring:
         _Ring(sequence, labels, find_landmarks(sequence, labels, markers)).run()
-        _label_other_streams(ops, labels, sequence)
+        label_other_streams(ops, labels, sequence)
     elif (labels.forward >= 0).any():
         label_plain(sequence, labels, target=DECODE)
-        _label_other_streams(ops, labels, sequence)
+        label_other_streams(ops, labels, sequence)
 
 
 def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool | None) -> None:
@@ -74,6 +78,10 @@ def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool 
     sequence = read_sequence(ops, labels)
     if not len(sequence.op):
         return
+    # Forwards are told by what their kernels do: where many are unknown, sizes and order say nothing.
+    unknown = int(ops.duration[ops.classes.mask(UNKNOWN_CLASS)].sum())
+    if not on_host and unknown > _UNKNOWN * int(ops.duration.sum()):
+        return
     before = labels.open()
     found = forwards(sequence, on_host=on_host) if speculative is not False else []
     ring = label_ring(sequence, labels, found, on_host=on_host) if found else False
@@ -81,7 +89,7 @@ def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool 
         return  # drafts and verifies are there, but which are which cannot be told
     if not ring:
         label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
-    _label_other_streams(ops, labels, sequence)
+    label_other_streams(ops, labels, sequence)
     if speculative is not False:
         labels.guessed |= before & ~labels.open()
 
@@ -95,6 +103,7 @@ class _Ring:
         labels.verify_first |= self.vllm
         self.usual = self._usual_attention()
         self.landmarks = self._mark_prompts(landmarks)
+        self.drafts = any(m.kind in ("DB", "D", "DE") for m in self.landmarks)
         self.paused = False  # whether the GPU waits for the scheduler between cycles
 
     def run(self) -> None:
@@ -251,7 +260,7 @@ class _Ring:
         heaviest = max(range(len(units)), key=lambda i: (units[i].attention, i))
         before = units[:heaviest]
         at = first
-        if before and any(m.kind in ("DB", "D", "DE") for m in self.landmarks):
+        if before and self.drafts:
             at = max(before[-1].stop, self.sequence.last_sampling(before[-1].stop, units[heaviest].first) + 1)
             self._set(first, at, DRAFT_EXTEND)
         elif before:
@@ -264,12 +273,22 @@ class _Ring:
 
     def _extend(self, first: int, stop: int, left: str, right: str) -> None:
         """From acceptance to the next draft or verify: draft_extend, scheduler glue, and an unmarked draft."""
-        at = self._cut_prefill(first, stop)
-        draft_from = self._unmarked_draft(first, at, left) if right == "DE" else at
+        begun = self._batch(first, stop) if right == "DE" else stop
+        self._set(begun, stop, DRAFT)
+        at = self._cut_prefill(first, begun)
+        draft_from = self._unmarked_draft(first, at, left) if right == "DE" and begun == stop else at
         end = self.sequence.model_extent(first, draft_from)[1] if draft_from > first else first
         if right != "DE" and (end > first or left == "X"):
             # The tokens that the draft_extend picks for the first draft step are its own.
             end = max(end, self.sequence.last_sampling(first, at) + 1)
+        units = whole(self.sequence, self.sequence.units(first, end)) if right == "V" and not self.drafts else []
+        if len(units) > 1:
+            # Nothing marks a draft in this recording: the order of forwards alone tells it from the draft_extend.
+            guessed = self.sequence.op[first:end]
+            self.labels.guessed[guessed[self.labels.source[guessed] == NO_SOURCE]] = True
+            cut = max(units[0].stop, self.sequence.first_sampling(units[0].stop, units[1].first) + 1)
+            self._set(first, min(cut, units[1].first), DRAFT_EXTEND)
+            self._set(units[1].first, end, DRAFT)
         self._set(first, end, DRAFT_EXTEND)
         if right == "DE":
             self._set(draft_from, at, DRAFT)
@@ -286,15 +305,16 @@ class _Ring:
                 self._set(arrived + int(copies[0]), at, VERIFY)
         self._set(end, stop, OTHER)
 
+    def _batch(self, first: int, stop: int) -> int:
+        """Where the last batch begins that resolves what the one before left, ``stop`` if none does."""
+        resolves = np.flatnonzero(self.sequence.resolves[first:stop])
+        return first + int(resolves[-1]) + 1 if len(resolves) else stop
+
     def _unmarked_draft(self, first: int, stop: int, left: str) -> int:
-        """Where draft forwards begin that no landmark opens, before a tree build: after the batch has resolved what the
-        one before left, else the last forwards of the stretch.
+        """Where draft forwards begin that no landmark opens, before a tree build: the last forwards of the stretch.
 
         A multi-layer drafter does all its forwards in the draft_extend: then the draft is the picking of tokens.
         """
-        resolves = np.flatnonzero(self.sequence.resolves[first:stop])
-        if len(resolves):
-            return first + int(resolves[-1]) + 1
         units = self.sequence.units(first, stop)
         if len(units) > 1 and left != "X":
             return units[0].stop
@@ -319,7 +339,8 @@ class _Ring:
                 accepted = before.last + 1
             # A draft_extend that is labelled already lies between as well.
             if accepted is not None and after.kind in ("DB", "DE", "VP", "V"):
-                between.append(len(self.sequence.eager_attention(accepted, after.first)))
+                begun = self._batch(accepted, after.first) if after.kind == "DE" else after.first
+                between.append(len(self.sequence.eager_attention(accepted, begun)))
                 accepted = None
         usual = float(np.median(target)) if target else float(self.sequence.typical_attention)
         # Prefills may lie between most cycles of a recording: the lower quarter is that of cycles without one.
@@ -389,34 +410,3 @@ class _Ring:
                 first = end
             copies = np.flatnonzero(self.sequence.copy_in[first:stop])
             self._set(first + int(copies[0]) if len(copies) else stop, stop, VERIFY)
-
-
-def _label_other_streams(ops: Ops, labels: Labels, sequence: Sequence) -> None:
-    """Ops on other streams: those of a replay go with it, planning with what it plans, the rest is the scheduler's.
-
-    A stream on which cache places are given out is there for planning.
-    """
-    known = labels.phase[sequence.op] != UNLABELLED
-    if not known.any():
-        return
-    elsewhere = ops.stream != sequence.stream
-    mine = sequence.op[sequence.in_replay & known]
-    replayed = np.zeros(len(ops), np.bool_)
-    if len(mine):
-        keys, first = np.unique(ops.correlation[mine], return_index=True)
-        place = np.minimum(np.searchsorted(keys, ops.correlation), len(keys) - 1)
-        replayed = elsewhere & (ops.correlation >= 0) & (keys[place] == ops.correlation)
-        _label_like(labels, replayed, labels.phase[mine[first[place]]])
-    planning = elsewhere & np.array([marker_of(n) == "window" for n in ops.names] or [False], np.bool_)[ops.name]
-    plans = elsewhere & (ops.classes.mask("attn.meta") | np.isin(ops.stream, ops.stream[planning])) & ~replayed
-    if plans.any():
-        following = np.searchsorted(sequence.start, ops.start)
-        beside = following < len(sequence.op)
-        like = labels.phase[sequence.op[np.minimum(following, len(sequence.op) - 1)]]
-        _label_like(labels, plans & beside & np.isin(like, (DRAFT, VERIFY, DRAFT_EXTEND, DECODE)), like)
-    labels.set(elsewhere & ~ops.graph_launch & ~replayed, OTHER, "graph")
-
-
-def _label_like(labels: Labels, where: npt.NDArray[np.bool_], like: npt.NDArray[np.int8]) -> None:
-    for phase in (DRAFT, VERIFY, ACCEPT, DRAFT_EXTEND, DECODE, OTHER):
-        labels.set(where & (like == phase), phase, "graph")

@@ -63,16 +63,16 @@ def _head(sequence: Sequence, labels: Labels, parts: list[Ints], target: int, *,
     usual = float(np.median([sequence.duration[p].sum() for p in parts]))
     cut = int(found[0][-1]) + 1 if found else 0
     _set(sequence, labels, 0, cut, target)
-    last = False
+    read = False
     for part in found[1:]:
-        _glue(sequence, labels, cut, int(part[0]), target)
-        cut = int(part[-1]) + 1
-        last = bool(sequence.duration[part].sum() > _PROMPT * usual)
-        _set(sequence, labels, int(part[0]), cut, OTHER if last else target, prefill=last)
-        if not last:
+        long = bool(sequence.duration[part].sum() > _PROMPT * usual)
+        _glue(sequence, labels, cut, int(part[0]), target, read=read, reads=long)
+        cut, read = int(part[-1]) + 1, long
+        _set(sequence, labels, int(part[0]), cut, OTHER if long else target, prefill=long)
+        if not long:
             labels.forward[sequence.op[int(part[0]) : cut]] = len(labels.batch)
             labels.batch.append(-1)
-    _glue(sequence, labels, cut, stop, target, read=last, reads=reads)
+    _glue(sequence, labels, cut, stop, target, read=read, reads=reads)
 
 
 def _eager_prefills(sequence: Sequence, parts: list[Ints]) -> tuple[list[Ints], set[int]]:

@@ -19,8 +19,11 @@ Ints = npt.NDArray[np.int64]
 _WITNESSES: Final = 16
 
 
-def label_repeated(sequence: Sequence, labels: Labels, known: int) -> None:
-    """Label what is open before position ``known`` as the ops that repeat it are labelled."""
+def label_repeated(sequence: Sequence, labels: Labels, known: int, *, all_known: bool = False) -> None:
+    """Label what is open before position ``known`` as the ops that repeat it are labelled.
+
+    ``all_known``: only if each of those is labelled; a later pass may yet label the others.
+    """
     length, places = _repetitions(sequence, labels.phase[sequence.op], known)
     whole = places[places - length >= known]
     places = (whole if len(whole) else places)[:_WITNESSES]
@@ -29,6 +32,8 @@ def label_repeated(sequence: Sequence, labels: Labels, known: int) -> None:
     back = np.arange(-length, 0)
     mine, told = sequence.op[known + back], sequence.op[places[:, None] + back]
     phase = labels.phase[told]
+    if all_known and (labels.source[told[0]] == NO_SOURCE).any():
+        return
     agreed = (phase == phase[0]).all(axis=0) & (labels.source[told[0]] != NO_SOURCE)
     fresh = agreed & (labels.source[mine] == NO_SOURCE)
     for code in np.unique(phase[0][fresh]).tolist():

@@ -63,7 +63,7 @@ def forwards(sequence: Sequence, *, on_host: bool) -> list[Forward]:
                 u.first, u.stop, u.attention, u.replay, u.replay and bool(sequence.sampling[u.first : u.stop].any()),
                 int(sequence.duration[u.first : u.stop].sum()), int(sequence.gemm[u.first : u.stop].sum()),
             )
-            for u in _whole(sequence, sequence.units(0, len(sequence.op)))
+            for u in whole(sequence, sequence.units(0, len(sequence.op)))
             if u.attention
         ]  # fmt: skip
     borders = [*np.flatnonzero(sequence.embedding).tolist(), len(sequence.op)]
@@ -75,7 +75,7 @@ def forwards(sequence: Sequence, *, on_host: bool) -> list[Forward]:
     return result
 
 
-def _whole(sequence: Sequence, units: list[Unit]) -> list[Unit]:
+def whole(sequence: Sequence, units: list[Unit]) -> list[Unit]:
     """Replays between which no token is chosen are pieces of one forward."""
     result: list[Unit] = []
     for unit in units:
