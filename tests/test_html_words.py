@@ -31,15 +31,30 @@ def test_parts_of_a_cycle_are_named_whole_or_not_at_all(browser: Any, folder: An
     assert seen
 
 
-@pytest.mark.parametrize("tokens", [2, 3, 4])
-def test_the_throughput_does_not_stand_under_its_range(browser: Any, folder: Any, tokens: int) -> None:
-    opened = Opened(browser, folder / "page.html")
-    opened.script(
-        "const d = document.getElementById('eco-draft'); d.value = arguments[0]; d.dispatchEvent(new Event('input'))",
-        tokens,
-    )
+@pytest.mark.parametrize("width", [1280, 700])
+@pytest.mark.parametrize(
+    "moved", [{"eco-draft": 2}, {"eco-draft": 3}, {}, {"eco-us": 20, "eco-accept": 2.4}, {"eco-us": 300}]
+)
+def test_the_throughput_does_not_stand_under_its_range(
+    browser: Any, folder: Any, moved: dict[str, float], width: int
+) -> None:
+    opened = Opened(browser, folder / "page.html", width)
+    for slider, value in moved.items():
+        opened.script(
+            "const d = document.getElementById(arguments[0]); d.value = arguments[1];"
+            "d.dispatchEvent(new Event('input'))",
+            slider,
+            value,
+        )
     for row in range(1, len(opened.script(BOXES, ".eco-row")) + 1):
         base = f".eco-row:nth-child({row})"
         (words,) = opened.script(BOXES, f"{base} .eco-value")
-        for mark in opened.script(BOXES, f"{base} .eco-range") + opened.script(BOXES, f"{base} .eco-was"):
+        marks = opened.script(BOXES, f"{base} .eco-range") + opened.script(BOXES, f"{base} .eco-was")
+        for mark in marks:
             assert words[1] <= mark[0] + 4 or mark[1] <= words[0] + 4  # within its padding
+        (fill,), (track,) = opened.script(BOXES, f"{base} .eco-fill"), opened.script(BOXES, f"{base} .eco-track")
+        assert track[0] <= words[0]
+        assert words[1] <= track[1]
+        # A figure belongs to the end of its bar: only a mark or the range may come between.
+        first, last = (words[1], fill[1]) if words[1] <= fill[1] + 4 else (fill[1], words[0])
+        assert last - first < 4 or any(m[0] <= last + 4 and m[1] >= first - 4 for m in marks)

@@ -71,17 +71,38 @@
         line.style.width = share(figure[2]) - share(figure[1]) + "%";
         track.append(line);
       }
-      const words = fixed(figure[0], 1) + " tok/s" + (ranged ? ` (${fixed(figure[1], 1)} to ${fixed(figure[2], 1)})` : "");
-      const value = make("span", words, { class: "eco-value" });
-      // Beside the range and the mark, never under them; on the side that has more room.
-      const edges = [figure[0], ...(ranged ? [figure[1], figure[2]] : []), ...(was ? [was] : [])].map(share);
-      const least = Math.min(...edges), most_right = Math.max(...edges);
-      if (least > 100 - most_right) { value.style.right = 100 - least + "%"; value.style.color = `var(--on-${colour})`; }
-      else value.style.left = most_right + "%";
+      const value = make("span", fixed(figure[0], 1) + " tok/s", { class: "eco-value" });
+      if (ranged) value.append(make("span", ` (${fixed(figure[1], 1)} to ${fixed(figure[2], 1)})`, { class: "eco-more" }));
+      value.dataset.end = share(figure[0]);
+      value.dataset.range = ranged ? [figure[1], figure[2]].map(share) : "";
+      value.dataset.edges = [figure[0], ...(ranged ? [figure[1], figure[2]] : []), ...(was ? [was] : [])].map(share);
+      value.dataset.inside = `var(--on-${colour})`;
       track.append(value);
     } else track.append(make("span", "unknown", { class: "eco-value" }));
     row.append(track);
     return row;
+  }
+
+  /** Put each figure between the marks of its bar, never under one: before the bar's end, else where it fits best. */
+  function place() {
+    for (const value of byId("eco-bars").querySelectorAll(".eco-value[data-edges]")) {
+      const end = Number(value.dataset.end), more = value.querySelector(".eco-more");
+      const wanted = () => 100 * value.offsetWidth / value.parentElement.clientWidth;
+      const edges = [0, ...value.dataset.edges.split(",").map(Number), 100].sort((a, b) => a - b);
+      const [low, high] = (value.dataset.range || "101,101").split(",").map(Number);
+      const gaps = edges.slice(1).map((right, i) => ({ left: edges[i], right })).reverse()
+        .filter((g) => g.right <= low || g.left >= high);
+      const roomy = () => { const w = wanted(); return gaps.filter((g) => g.right - g.left >= w); };
+      if (more) more.hidden = false;
+      if (more && !roomy().length) more.hidden = true;
+      const fits = roomy();
+      const widest = gaps.reduce((a, b) => (b.right - b.left > a.right - a.left ? b : a));
+      const gap = fits.find((g) => g.right <= end) || fits.at(-1) || widest;
+      const inside = gap.right <= end;
+      value.style.left = inside ? "auto" : gap.left + "%";
+      value.style.right = inside ? 100 - gap.right + "%" : "auto";
+      value.style.color = inside ? value.dataset.inside : "";
+    }
   }
 
   function verdict(now) {
@@ -115,6 +136,7 @@
     byId("eco-bars").replaceChildren(
       bar(DATA.names.candidate, now.throughput, table.throughput, most, "activity-compute"),
       ...(table.baseline ? [bar(DATA.names.baseline, now.baseline, table.baseline.throughput, most, "phase-draft")] : []));
+    place();
     const said = verdict(now);
     byId("eco-said").textContent = said;
     byId("eco-bars").setAttribute("aria-label", `Throughput of both arms. ${said}`);
@@ -146,4 +168,6 @@
   byId("eco-notes").textContent = "Upright marks: as measured; whiskers and ranges: the model's. Assumed: " + table.assumptions.join("; ") + ".";
   window.profkitProject = (change) => { const now = project(change); return { ...now, pays: pays(now) }; };
   update();
+  addEventListener("resize", place);
+  addEventListener("beforeprint", place);
 })();
