@@ -25,7 +25,7 @@ from profkit.attribution.labels import (
     VERIFY,
     Labels,
 )
-from profkit.attribution.labels.dialect import marker_of
+from profkit.attribution.labels.dialect import NOTHING, marker_of
 from profkit.attribution.labels.landmarks import LANDMARK, Landmark, find_landmarks
 from profkit.attribution.labels.plain import label_plain
 from profkit.attribution.labels.repeat import label_repeated
@@ -54,8 +54,9 @@ def label_by_landmarks(ops: Ops, labels: Labels) -> None:
     sequence = read_sequence(ops, labels)
     if not len(sequence.op):
         return
-    markers = np.array([marker_of(n) for n in ops.names], object)[sequence.name]
-    ring = np.isin(markers, list(LANDMARK)).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any()
+    of_name = [marker_of(n) for n in ops.names]
+    markers = np.array([m if m in LANDMARK else NOTHING for m in of_name], object)[sequence.name]
+    ring = (markers != NOTHING).any() or np.isin(labels.phase, (DRAFT, VERIFY, DRAFT_EXTEND)).any()
     named = np.flatnonzero(np.isin(labels.source[sequence.op], _NAMED))
     if len(named):
         label_repeated(sequence, labels, int(named[0]), all_known=bool(ring))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profkit.attribution.labels import ACCEPT, DECODE, DRAFT, DRAFT_EXTEND, OTHER, UNLABELLED, VERIFY, Labels
+from profkit.attribution.labels.dialect import NOTHING
 from profkit.attribution.labels.sequence import Sequence
 
 # Kinds of landmarks and the phase each belongs to. DB, D, DE: a draft begins, goes on, ends; VP: a verify is prepared;
@@ -45,13 +46,13 @@ class Landmark:
 def find_landmarks(sequence: Sequence, labels: Labels, markers: npt.NDArray[np.object_]) -> list[Landmark]:
     """Landmarks in order: marker kernels outside replays, and ops that earlier passes labelled.
 
-    ``markers`` gives the marker of each position. Places for the cache of a block drafter are given out when its draft
-    begins, and for ragged blocks once more when the drafter's cache is fed.
+    ``markers`` gives the landmark's marker of each position, or ``nothing``. Places for the cache of a block drafter
+    are given out when its draft begins, and for ragged blocks once more when the drafter's cache is fed.
     """
     blocks = bool((markers == "block_accept").any())
     found: list[Landmark] = []
     phase, forward = labels.phase[sequence.op], labels.forward[sequence.op]
-    marked = np.isin(markers, list(LANDMARK)) & ~sequence.in_replay & (phase == UNLABELLED)
+    marked = (markers != NOTHING) & ~sequence.in_replay & (phase == UNLABELLED)
     interesting = np.flatnonzero(marked | ((phase != UNLABELLED) & (phase != OTHER)))
     if not len(interesting):
         return found

@@ -65,7 +65,7 @@ def _too_short(spans: Spans, mine: Ints, moment: Ints, thread: Ints) -> Bools:
     holds = np.zeros(len(mine), np.int64)
     for code in np.unique(spans.thread[mine]).tolist():
         here = spans.thread[mine] == code
-        launches = np.sort(moment[thread == code])
+        launches = np.sort(moment[thread == code], kind="stable")
         first, stop = np.searchsorted(launches, [spans.start[mine[here]], spans.end[mine[here]]])
         holds[here] = stop - first
     return np.asarray((holds < _FEW_OPS * np.median(holds)) & (lasts < _SHORT * np.median(lasts)), np.bool_)
