@@ -17,9 +17,11 @@ _COUNT = r"[0-9]{1,18}"
 _RANK = r"[0-9]{1,9}"
 _DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{0,15})?"
 
-# host:pid:tid [device] NCCL INFO text; containers and launchers put things in front.
+# host:pid:tid [device] NCCL INFO text; containers and launchers put things in front. (Tried only where a word begins: a
+# long word would cost its length squared.)
 _INFO = re.compile(
-    r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] NCCL (?P<level>INFO|WARN) (?P<text>.*)$"
+    r"(?<![\w.-])(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d+)\] "
+    r"NCCL (?P<level>INFO|WARN) (?P<text>.*)$"
 )
 _FACTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("version", re.compile(r"^NCCL version (?P<version>\d+\.\d+\.\d+\S*?)(?:\+cuda(?P<cuda>[\d.]+))?\s*$")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from profkit.cli.app import run
 from profkit.parsers.bench import BenchReader
+from profkit.parsers.log.engine import LogReader
+from profkit.parsers.log.lines import BlockReader
 from profkit.parsers.nccl import NcclReader
 from profkit.parsers.vllm_log import VllmReader
 from profkit.run import Fact, Facts
@@ -183,3 +186,21 @@ def test_nesting_without_end_in_a_store_is_a_named_problem(
     capsys.readouterr()
     assert run(["weekly", "--store", str(store), "-o", str(tmp_path / "weekly")]) == 0
     assert Path(name).name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", ["x", "x.", "x-", "1", "1:", "x ", "a=", "_", "é"])
+def test_a_long_word_in_a_line_costs_linear_time(before: str) -> None:
+    """200 000 characters: squared, that would be minutes."""
+    word = before * (200_000 // len(before))
+    for line in (
+        f"{word} NCCL INFO text", f"NCCL {word}", f"#{word}", f"Req Time Stats(rid=a): {word}",
+        f"[2026-01-02 03:00:00] Decode batch, {word}", f"[2026-01-02 03:00:00] {word}", word,
+        f"[2026-01-02 03:00:00] server_args=ServerArgs({word}", f"INFO 11-20 12:00:00 [a] {word} tokens/s",
+        f"Finish i=0: {word}", f"acc_length: {word}", f"Obj: {word}", f"Traceback {word}",
+    ):  # fmt: skip
+        started = time.process_time()
+        reader = LogReader("server.log")
+        for block in BlockReader(iter([line.encode() + b"\n"])).blocks():
+            reader.feed(block)
+        reader.finish()
+        assert time.process_time() - started < 20, line[:60]

@@ -15,7 +15,7 @@ from profkit.jsonio import loads
 
 _STATS = re.compile(r"(?:Req Time Stats|ReqTimeStats)\((?P<facts>[^()]{0,2000})\): (?P<durations>.*)")
 _FACT = re.compile(r"([a-z_ ]+)=([^,]*)")
-_DURATION = re.compile(r"(\w+)=(-?\d+(?:\.\d+)?)(ms|s)?(?=[,\s]|$)")
+_DURATION = re.compile(r"(?<!\w)(\w+)=(-?\d+(?:\.\d+)?)(ms|s)?(?=[,\s]|$)")
 _RID = re.compile(r"\brid='([^']{1,200})'")
 _META: Final = "'meta_info': "
 # Figures of meta_info that have a column; the first that is there counts. Names changed with the releases.
