@@ -19,6 +19,7 @@ from profkit.parsers.log.engine import LogReader
 from profkit.parsers.log.lines import BlockReader
 from profkit.parsers.nccl import NcclReader
 from profkit.parsers.vllm_log import VllmReader
+from profkit.preflight.versions import version_key
 from profkit.run import Fact, Facts
 from profkit.serving.columns import floats
 from tests.paths import SAMPLES
@@ -204,3 +205,7 @@ def test_a_long_word_in_a_line_costs_linear_time(before: str) -> None:
             reader.feed(block)
         reader.finish()
         assert time.process_time() - started < 20, line[:60]
+
+
+def test_a_version_of_any_length_sorts() -> None:
+    assert version_key(f"0.5.{'9' * 5000}") > version_key("0.5.16.post1")

@@ -13,7 +13,7 @@ from profkit.run import release_span
 
 def version_key(version: str) -> tuple[int, ...]:
     """A sortable form of ``0.4.6.post5``."""
-    return tuple(int(n) for n in re.findall(r"\d+", version))
+    return tuple(int(n[:18]) for n in re.findall(r"\d+", version))  # no version has longer numbers
 
 
 def has_feature(version: str, name: str) -> bool:

@@ -68,7 +68,7 @@ def parse_selection(text: str) -> Selection:
 
 
 def _version(text: str) -> tuple[tuple[int, ...], str]:
-    numbers = tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in text.split(".")[:3])
+    numbers = tuple(int("".join(c for c in part if c.isdigit())[:18] or 0) for part in text.split(".")[:3])
     return numbers, text
 
 
