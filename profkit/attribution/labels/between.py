@@ -142,20 +142,9 @@ def _label_steps(
     _label_choice(evidence, steps & (after != DRAFT_EXTEND), place, labels, DRAFT_EXTEND, source)
     verified = where & (before == VERIFY)
     begins = verified & (after == DRAFT_EXTEND) & (evidence.extends | evidence.positions)
-    _label_from(evidence, begins, verified, place, labels, source)
-
-
-def _label_from(
-    evidence: Evidence,
-    begins: npt.NDArray[np.bool_],
-    gap: npt.NDArray[np.bool_],
-    place: Ints,
-    labels: Labels,
-    source: LabelSource,
-) -> None:
-    """After a verify: from the kernel that begins a draft_extend on, its preparation."""
-    first = first_moment(begins, place, evidence.moment)
-    labels.set(gap & (evidence.moment >= first), DRAFT_EXTEND, source)
+    # From the kernel that begins a draft_extend on: its preparation.
+    prepared = evidence.moment >= first_moment(begins, place, evidence.moment)
+    labels.set(verified & prepared, DRAFT_EXTEND, source)
 
 
 def _label_choice(
