@@ -147,7 +147,7 @@ def _unknown_kernels(ranks: Sequence[RankAnalysis]) -> Iterator[Finding]:
             "warning",
             f"{share:.1%} of GPU time is in kernels of unknown kind, counted as compute: {names}. "
             "If one of them communicates, add a rule to profkit/rules/kernels.toml. Where phases meet at such kernels "
-            "the border may be off by as much.",
+            "the border may be wrong.",
             (),
             {"share": share},
         )
