@@ -87,6 +87,14 @@ FOUND: dict[str, Case] = {
         "0.5.23", "dflash", "gpu_annotations", 2, ranks=2, family="marlin", layers=8, draft_layers=5, pieces=5,
         early=True, start="idle", script=OFTEN,
     ),
+    "eagle-plan-stream-no-drafts": Case(
+        "0.5.23", "eagle", "launches", 1, family="blackwell", layers=10, drafter="blackwell", draft_graph=False,
+        plan_stream=True, branches=True, grammar=True, script=turns("d4:3 d4:3 d4:3 d4:0 d4:0 d4:0 d4:0 d4:5 d4:3"),
+    ),
+    "dflash-cut-prompt": Case(
+        "0.5.16", "dflash", "frames", 2, family="triton", layers=16, drafter="mla", draft_layers=5, target_graph=False,
+        start="cut", cut_us=2500.0, script=turns("d1 d1 p1024 d1 d1 d1 d1"),
+    ),
     "mixed-cut": Case(
         "0.5.23", "none", ranks=2, family="blackwell", layers=16, greedy=False, early=True, start="cut", cut_us=400.0,
         script=turns("d4 d4 m4 m4 m4 d4 d4 d4 d4 d4"),

@@ -20,7 +20,8 @@ from profkit.attribution.labels import Labels
 from profkit.attribution.labels.annotation import label_by_annotation
 from profkit.attribution.labels.frame import label_by_frame
 from profkit.attribution.labels.gpu_annotation import label_by_gpu_annotation
-from profkit.attribution.labels.graph import label_by_landmarks, label_by_size
+from profkit.attribution.labels.graph import label_by_landmarks
+from profkit.attribution.labels.size import label_by_size
 from profkit.attribution.labels.tail import label_tails
 from profkit.attribution.ops import Ops, read_ops
 from profkit.attribution.timeline import Timeline, exclusive_timeline

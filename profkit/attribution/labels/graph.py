@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profkit.attribution.kernels import UNKNOWN_CLASS
 from profkit.attribution.labels import (
     ACCEPT,
     DECODE,
@@ -29,7 +28,7 @@ from profkit.attribution.labels.dialect import NOTHING, marker_of
 from profkit.attribution.labels.landmarks import LANDMARK, Landmark, find_landmarks
 from profkit.attribution.labels.plain import label_plain
 from profkit.attribution.labels.repeat import label_repeated
-from profkit.attribution.labels.ring import forwards, label_ring, whole
+from profkit.attribution.labels.ring import whole
 from profkit.attribution.labels.sequence import PAUSE_NS, Sequence, read_sequence
 from profkit.attribution.labels.streams import label_other_streams
 from profkit.attribution.ops import Ops
@@ -41,8 +40,6 @@ _NAMED: Final = tuple(LABEL_SOURCES.index(s) for s in ("annotation", "frame", "g
 _AFTER_ACCEPT: Final = ("A", "XB", "X")
 # An eager forward with at least this share of the verify's attention kernels between two cycles is a prefill.
 _PREFILL_SHARE: Final = 0.5
-# Sizes of forwards are not asked where kernels of unknown kind take more than this share of the time.
-_UNKNOWN: Final = 0.1
 # Models with fewer layers than this are too small to tell a prefill by its attention.
 _LEAST_LAYERS: Final = 4
 
@@ -66,33 +63,6 @@ def label_by_landmarks(ops: Ops, labels: Labels) -> None:
     elif (labels.forward >= 0).any():
         label_plain(sequence, labels, target=DECODE)
         label_other_streams(ops, labels, sequence)
-
-
-def label_by_size(ops: Ops, labels: Labels, *, on_host: bool, speculative: bool | None) -> None:
-    """Label by the sizes and the order of forwards, where no pass has found the target's.
-
-    ``on_host``: the ops are host ops of a trace without a GPU. ``speculative``: whether the server is known to
-    speculate; then a lone kind of forward is the verify of drafts that the host made.
-    """
-    if not len(ops) or not labels.open().any() or (labels.forward >= 0).any():
-        return
-    sequence = read_sequence(ops, labels)
-    if not len(sequence.op):
-        return
-    # Forwards are told by what their kernels do: where many are unknown, sizes and order say nothing.
-    unknown = int(ops.duration[ops.classes.mask(UNKNOWN_CLASS)].sum())
-    if not on_host and unknown > _UNKNOWN * int(ops.duration.sum()):
-        return
-    before = labels.open()
-    found = forwards(sequence, on_host=on_host) if speculative is not False else []
-    ring = label_ring(sequence, labels, found, on_host=on_host) if found else False
-    if ring is None and speculative:
-        return  # drafts and verifies are there, but which are which cannot be told
-    if not ring:
-        label_plain(sequence, labels, target=VERIFY if speculative else DECODE)
-    label_other_streams(ops, labels, sequence)
-    if speculative is not False:
-        labels.guessed |= before & ~labels.open()
 
 
 class _Ring:
@@ -245,25 +215,38 @@ class _Ring:
 
     def _inside_accept(self, first: int, stop: int, left: str, right: str) -> None:
         begin, end = self.sequence.model_extent(first, stop)
-        if left == "A" and right == "A" and end > begin:
+        if right == "A" and end > begin and (left == "A" or self._holds_target(first, stop, left)):
             self._unmarked_cycle(first, stop)
         elif left == "A":
             self._set(first, stop, ACCEPT if end <= begin else DRAFT_EXTEND)
         else:
             self._set(first, stop, DRAFT_EXTEND)
 
+    def _holds_target(self, first: int, stop: int, left: str) -> bool:
+        """Whether a target's forward comes after a draft_extend that a landmark tells, with its own forward to come."""
+        least = max(1.0, _PREFILL_SHARE * self.usual[0])
+        return any(u.attention >= least for u in self.sequence.units(first, stop)[1 if left == "XB" else 0 :])
+
     def _unmarked_cycle(self, first: int, stop: int) -> None:
         """From one acceptance to the next with no landmark between: the heaviest forward is the target's.
 
-        Where other cycles' drafts are marked this one has none (adaptive steps).
+        Where other cycles' drafts are marked this one has none (adaptive steps), or it reads a prompt: no draft_extend
+        is before it either.
         """
         units = self.sequence.units(first, stop)
-        heaviest = max(range(len(units)), key=lambda i: (units[i].attention, i))
+        heaviest = max(range(len(units)), key=lambda i: (units[i].attention, i), default=0)
         before = units[:heaviest]
         at = first
-        if before and self.drafts:
+        if self.drafts and not before:
+            self._set(first, stop, OTHER, prefill=True)
+            return
+        if self.drafts:
             at = max(before[-1].stop, self.sequence.last_sampling(before[-1].stop, units[heaviest].first) + 1)
             self._set(first, at, DRAFT_EXTEND)
+            begun = self._batch(at, units[heaviest].first)
+            if begun < units[heaviest].first:
+                self._set(at, begun, OTHER)
+                at = begun
         elif before:
             if len(before) > 1:
                 self._set(at, before[0].stop, DRAFT_EXTEND)
