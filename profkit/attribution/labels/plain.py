@@ -144,7 +144,7 @@ def _glue(
     prepare = stop
     if not last:
         arrived = sequence.after_prompt(cut, stop)
-        found = np.flatnonzero((sequence.copy_in | sequence.meta)[arrived:stop])
+        found = np.flatnonzero((sequence.copy_in | sequence.meta | sequence.embedding)[arrived:stop])
         prepare = arrived + int(found[0]) if len(found) else stop
     _set(sequence, labels, cut, prepare, OTHER)
     _set(sequence, labels, prepare, stop, OTHER if reads else target, prefill=reads)
