@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from importlib.resources import files
@@ -182,6 +183,26 @@ def test_a_damaged_record_is_named_and_the_rest_is_read(tmp_path: Path, damage: 
     assert [r.id for r in store.records()] == [good.id]
     assert len(store.problems) == 2
     assert bad.id in store.problems[0]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("damage", ["{", "", "other files", "other run"])
+def test_adding_a_run_whose_record_is_damaged_says_so(tmp_path: Path, damage: str, removed: bool) -> None:
+    run = analysis("a", 60.0)
+    record = add_run(tmp_path, run).record
+    if removed:
+        Store.open(tmp_path).mark([record.id], "remove")
+    path = tmp_path / "runs" / record.id / "run.json"
+    document = json.loads(path.read_text())
+    if damage == "other files":
+        damage = json.dumps(document | {"content_key": "b"})
+    elif damage == "other run":
+        damage = json.dumps(document | {"id": "0" * 16})
+    path.write_text(damage)
+    with pytest.raises(InputError, match=r"run\.json: .*; remove its folder and add the run again"):
+        add_run(tmp_path, run)
+    shutil.rmtree(path.parent)
+    assert add_run(tmp_path, run).new
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,17 @@ from profkit.comparison.launch import launch_of
 from profkit.errors import InputError, UsageError
 from profkit.files import naming
 from profkit.jsonio import dumps
-from profkit.store.layout import RECORD, Layout, RunRecord, TableFile, create_layout, put, run_id, sync_folder
+from profkit.store.layout import (
+    RECORD,
+    Layout,
+    RunRecord,
+    TableFile,
+    create_layout,
+    put,
+    record_from_json,
+    run_id,
+    sync_folder,
+)
 from profkit.store.reader import Store
 from profkit.store.tables import result_tables, with_head
 from profkit.week import monday, week_of
@@ -120,6 +130,15 @@ def _withdraw(layout: Layout, record: RunRecord) -> None:
     shutil.rmtree(away, ignore_errors=True)
 
 
+def _refuse_damaged(layout: Layout, record: RunRecord) -> None:
+    """A folder of the run's name that is there and holds something else stays so, however often one looks."""
+    path = layout.runs / record.id / RECORD
+    with contextlib.suppress(FileNotFoundError):
+        found = record_from_json(path.read_bytes(), path)
+        if found.content_key != record.content_key:
+            raise InputError(f"{path}: the record is of other files; remove its folder and add the run again")
+
+
 def _put_in(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) -> Added | None:
     """Put a run into the store unless it is there; ``None`` when other writers got in between: then look again.
 
@@ -135,6 +154,7 @@ def _put_in(layout: Layout, record: RunRecord, tables: Mapping[str, pa.Table]) -
         store = Store(layout)
     stored = next((r for r in store.filings(record.content_key) if r.id == record.id), None)
     if stored is None:  # removed or deleted for good by somebody at this moment
+        _refuse_damaged(layout, record)
         return None
     if published and _second_filing(store, record) is not None:
         _withdraw(layout, record)
